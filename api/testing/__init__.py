@@ -1,0 +1,1 @@
+"""Tools for tests: conformance, the serial oracle, the plan checker, random programs."""

@@ -1,0 +1,1 @@
+"""Where it runs: platforms, devices, streams, events, memory. Start reading at ``protocol.py``."""

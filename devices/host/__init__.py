@@ -1,0 +1,1 @@
+"""The host platform: CPU streams served by a few worker threads. Start reading at ``platform.py``."""

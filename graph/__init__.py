@@ -1,0 +1,1 @@
+"""What to do: work items, buffers, hazards, analysis. Start reading at ``graph.py``."""

@@ -81,14 +81,7 @@ class HostStream:
     def fill(self, target: Any, value: Any) -> None:
         """Set every element of ``target`` to ``value``."""
         to = self._writable(target, "fill")
-        element = np.empty((), to.dtype)
-        try:
-            np.copyto(element, value)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise DeviceError(
-                f"fill on stream {self.name}: {value!r} is no single value for dtype {to.dtype}: {error}"
-            ) from error
-        self.enqueue(np.copyto, to, element)
+        self.enqueue(np.copyto, to, self._element(value, to.dtype))
 
     @uninterrupted
     def record(self, event: Event | None = None, *, timing: bool = True) -> HostEvent:
@@ -165,6 +158,22 @@ class HostStream:
         if not target.flags.writeable:
             raise DeviceError(f"{what} on stream {self.name}: the target is read-only")
         return target
+
+    def _element(self, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        """The value as one element; across kinds (0 for a bool, 2.0 for an int) only if it stays the same."""
+        element = np.zeros((), dtype)
+        try:
+            try:
+                np.copyto(element, value)
+            except TypeError:
+                element[()] = value
+                if element != value:
+                    raise
+        except (TypeError, ValueError, OverflowError) as error:
+            raise DeviceError(
+                f"fill on stream {self.name}: {value!r} does not fit {dtype}: {error}"
+            ) from error
+        return element
 
     # What follows is for the pool's workers and for marks.
 

@@ -185,18 +185,29 @@ def test_more_urgent_streams_go_first(platform: Platform) -> None:
 
 
 def test_a_long_stream_yields_to_a_more_urgent_one(platform: Platform) -> None:
-    device, log = platform.devices()[0], list[str]()
+    """What becomes runnable and is more urgent runs before any long stream is through.
+
+    The system may hold up the thread that took the urgent work for longer than a long stream lasts, so one
+    try in five must do; a platform that does not yield fails them all.
+    """
+    device, spins = platform.devices()[0], np.ones(20_000)
     crowd = 4 * (os.cpu_count() or 1) + 16
-    urgent = device.stream(priority=1)
-    long = [device.stream() for _ in range(crowd)]
-    with kit.busy(device, crowd, priority=3):
-        long[0].enqueue(urgent.enqueue, log.append, "urgent")
-        for _ in range(100):
+
+    def in_time() -> bool:
+        log: list[str] = []
+        urgent, long = device.stream(priority=1), [device.stream() for _ in range(crowd)]
+        with kit.busy(device, crowd, priority=3):
             for stream in long:
-                stream.enqueue(log.append, "step")
-    kit.finish(*long, urgent)
-    assert len(log) == 100 * crowd + 1
-    assert log.index("urgent") < 50 * crowd, "an urgent stream waited until the long ones were through"
+                stream.enqueue(np.sqrt, spins)
+            long[0].enqueue(urgent.enqueue, log.append, "urgent")
+            for stream in long:
+                for _ in range(300):
+                    stream.enqueue(np.sqrt, spins)
+                stream.enqueue(log.append, "end")
+        kit.finish(*long, urgent)
+        return log[0] == "urgent"
+
+    assert any(in_time() for _ in range(5)), "an urgent stream waited until a long one was through"
 
 
 def test_equally_urgent_streams_share(platform: Platform) -> None:

@@ -140,7 +140,10 @@ def find_platform(name: str) -> Platform:
     except (ImportError, AttributeError) as error:
         raise pytest.UsageError(f"--plait-platform={name}: {error}") from error
     if isinstance(made, type) or not isinstance(made, Platform):
-        made = made()
+        try:
+            made = made()
+        except Exception as error:
+            raise pytest.UsageError(f"--plait-platform={name}: {type(error).__name__}: {error}") from error
     if not isinstance(made, Platform):
         raise pytest.UsageError(
             f"--plait-platform={name} gives {type(made).__name__}, which is no plait Platform"

@@ -198,11 +198,10 @@ def test_a_long_stream_yields_to_a_more_urgent_one(platform: Platform) -> None:
         urgent, long = device.stream(priority=1), [device.stream() for _ in range(crowd)]
         with kit.busy(device, crowd, priority=3):
             for stream in long:
-                stream.enqueue(np.sqrt, spins)
-            long[0].enqueue(urgent.enqueue, log.append, "urgent")
-            for stream in long:
-                for _ in range(300):
+                for step in range(300):
                     stream.enqueue(np.sqrt, spins)
+                    if stream is long[0] and step == 150:
+                        stream.enqueue(urgent.enqueue, log.append, "urgent")
                 stream.enqueue(log.append, "end")
         kit.finish(*long, urgent)
         return log[0] == "urgent"

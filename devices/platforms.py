@@ -82,11 +82,11 @@ class Registry:
                 f"{name!r} names no device: after the colon comes an ordinal, as in '{prefix}:0'"
             )
         ordinal = int(number) if colon else 0
-        devices = platform.devices()
         if platform.absent is not None:
             raise DeviceError(
                 f"there is no device {name!r}: the platform {prefix!r} is absent: {platform.absent}"
             )
+        devices = platform.devices()
         if ordinal >= len(devices):
             there = ", ".join(device.name for device in devices) or "none"
             raise DeviceError(

@@ -25,14 +25,14 @@ def test_operations_run_in_order(platform: Platform) -> None:
 
 def test_order_is_kept_however_operations_arrive(platform: Platform) -> None:
     stream, log = platform.devices()[0].stream(), list[int]()
-    for number in range(300):
+    for number in range(600):
         stream.enqueue(log.append, number)
         if number % 3 == 0:
             stream.record()
         if number % 50 == 0:
             kit.finish(stream)
     kit.finish(stream)
-    assert log == list(range(300))
+    assert log == list(range(600))
 
 
 def test_arguments_reach_the_function(platform: Platform) -> None:
@@ -195,12 +195,12 @@ def test_a_long_stream_yields_to_a_more_urgent_one(platform: Platform) -> None:
 
     def in_time() -> bool:
         log: list[str] = []
-        urgent, long = device.stream(priority=1), [device.stream() for _ in range(crowd)]
+        urgent, long = device.stream(priority=1), [device.stream() for _ in range(crowd // 2)]
         with kit.busy(device, crowd, priority=3):
             for stream in long:
-                for step in range(300):
+                for step in range(600):
                     stream.enqueue(np.sqrt, spins)
-                    if stream is long[0] and step == 150:
+                    if stream is long[0] and step == 300:
                         stream.enqueue(urgent.enqueue, log.append, "urgent")
                 stream.enqueue(log.append, "end")
         kit.finish(*long, urgent)

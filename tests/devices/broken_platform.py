@@ -122,7 +122,7 @@ class WaitsForLaterWork(HostStream):
             return
         settled = threading.Event()
         self.enqueue(lambda: mark_of(awaited).subscribe(settled.set))
-        self.enqueue(settled.wait, PATIENCE_S * 3)
+        self.enqueue(settled.wait, PATIENCE_S * 20)
 
 
 @caught_by("test_wait_for_itself_or_for_a_thing_is_refused", "stream")
@@ -137,7 +137,7 @@ class BlocksWorkers(HostStream):
     def wait(self, awaited):
         opened = threading.Event()
         mark_of(awaited).subscribe(opened.set)
-        self.enqueue(opened.wait, PATIENCE_S * 3)
+        self.enqueue(opened.wait, PATIENCE_S * 20)
 
 
 @caught_by("test_a_failed_stream_stays_failed", "stream")

@@ -1,4 +1,4 @@
-"""The bound on BLAS threads: nests, restores exactly, finds libraries loaded later, does without the extra."""
+"""The bound on BLAS threads: nests, restores exactly, finds late libraries, does without the extra."""
 
 from __future__ import annotations
 

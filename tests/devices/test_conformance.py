@@ -51,8 +51,14 @@ def test_one_worker_is_enough(name: str) -> None:
 def test_a_broken_platform_is_caught(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conformance_kit, "TIMEOUT_S", broken_platform.PATIENCE_S)
     test, build = broken_platform.MUTATIONS[mutation]
+
+    def tries() -> None:
+        """On a loaded machine threads may happen to run in the right order; not five times in a row."""
+        for _ in range(5):
+            SUITE[test](build())
+
     with pytest.raises(BaseException) as caught:
-        SUITE[test](build())
+        tries()
     assert not isinstance(caught.value, AttributeError | TypeError | NameError | KeyboardInterrupt), (
         "the broken platform is broken in another way than it means to be"
     )

@@ -125,15 +125,17 @@ def test_even_a_base_exception_is_the_streams() -> None:
 
 def test_work_may_enqueue_record_and_wait() -> None:
     host, log = HostDevice(compute_workers=1), list[int]()
-    first, second = host.stream(), host.stream()
+    first, second, gate = host.stream(), host.stream(), Gate()
 
     def work() -> None:
         second.wait(first)  # what first holds now: this operation, and what stands behind it
         second.enqueue(log.append, 2)
         first.enqueue(log.append, 3)
 
+    first.wait(gate)
     first.enqueue(work)
     first.enqueue(log.append, 1)
+    gate.open()
     finish(first)
     finish(first, second)
     assert sorted(log) == [1, 2, 3]

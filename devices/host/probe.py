@@ -57,8 +57,10 @@ def describe(root: Path = ROOT) -> HostDescription:
 
 def usable_cores() -> int:
     """Cores that this process may run on: its affinity, or fewer if its control group has a smaller quota."""
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return _limited(affinity, cpu_quota()) or 1
+    count = getattr(os, "process_cpu_count", os.cpu_count)()  # Python 3.13's also heeds -X cpu_count
+    if hasattr(os, "sched_getaffinity"):
+        count = min(count or 1, len(os.sched_getaffinity(0)))
+    return _limited(count, cpu_quota()) or 1
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:

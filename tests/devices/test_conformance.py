@@ -11,7 +11,7 @@ from pathlib import Path
 
 import broken_platform
 import pytest
-from plait.devices.host import HOST, HostPlatform
+from plait.devices.host import HOST, HostDevice, HostPlatform
 from plait.testing import conformance_kit, plugin
 
 # These look from another side at what another test catches.
@@ -44,7 +44,7 @@ def test_the_host_passes(name: str) -> None:
 
 @pytest.mark.parametrize("name", SUITE)
 def test_one_worker_is_enough(name: str) -> None:
-    SUITE[name](HostPlatform(broken_platform.HostDevice(compute_workers=1, copy_workers=1)))
+    SUITE[name](HostPlatform(HostDevice(compute_workers=1, copy_workers=1)))
 
 
 @pytest.mark.parametrize("mutation", broken_platform.MUTATIONS)

@@ -1,0 +1,141 @@
+"""Host memory: aligned blocks of NumPy bytes, counted, with an optional limit."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from plait.devices.mark import mark_of
+from plait.devices.protocol import Block, Stream
+from plait.errors import DeviceError, OutOfMemory
+
+
+class HostBlock:
+    """Bytes that an allocator gave.
+
+    Arrays over it stay valid memory after ``free``, but are no longer counted.
+    """
+
+    __slots__ = ("_allocator", "_bytes", "_freed", "address", "nbytes")
+
+    def __init__(self, allocator: HostAllocator, buffer: np.ndarray[Any, Any]) -> None:
+        self._allocator = allocator
+        self._bytes: np.ndarray[Any, Any] | None = buffer
+        self._freed = False
+        self.address = int(buffer.ctypes.data)
+        self.nbytes = int(buffer.nbytes)
+
+    def __repr__(self) -> str:
+        return f"<HostBlock {self.nbytes} bytes at {self.address:#x}{' freed' if self._freed else ''}>"
+
+    def array(self, shape: int | tuple[int, ...], dtype: Any = np.uint8) -> np.ndarray[Any, Any]:
+        """The block's first bytes as an array; DeviceError if there are too few or the block is freed."""
+        if self._freed or self._bytes is None:
+            raise DeviceError(f"{self!r} has been freed")
+        dims = (shape,) if isinstance(shape, int) else tuple(shape)
+        kind = np.dtype(dtype)
+        if any(dim < 0 for dim in dims):
+            raise DeviceError(f"an array cannot have the shape {dims}")
+        nbytes = math.prod(dims) * kind.itemsize
+        if nbytes > self.nbytes:
+            raise DeviceError(f"an array of {dims} {kind} needs {nbytes} bytes, the block has {self.nbytes}")
+        if kind.hasobject:
+            raise DeviceError(f"a block is plain bytes and cannot hold dtype {kind}")
+        found: np.ndarray[Any, Any] = self._bytes[:nbytes].view(kind).reshape(dims)
+        return found
+
+
+class HostAllocator:
+    """Allocates from the system through NumPy. Not pooled. May be used from any thread."""
+
+    def __init__(self, *, limit_bytes: int | None = None) -> None:
+        if limit_bytes is not None and limit_bytes < 0:
+            raise DeviceError(f"a memory limit cannot be {limit_bytes} bytes")
+        # Guards the figures below: blocks are allocated and freed from any thread, and the limit is checked
+        # against them.
+        self._lock = threading.RLock()
+        self._limit = limit_bytes
+        self._allocations = 0
+        self._blocks = 0
+        self._in_use = 0
+        self._peak = 0
+        self._largest = 0
+
+    def allocate(self, nbytes: int, *, alignment: int = 64, stream: Stream | None = None) -> HostBlock:
+        """Bytes at a multiple of ``alignment``, a power of two.
+
+        OutOfMemory if the limit or the system refuses.
+        """
+        if nbytes < 0:
+            raise DeviceError(f"cannot allocate {nbytes} bytes")
+        if alignment < 1 or alignment & (alignment - 1):
+            raise DeviceError(f"alignment must be a power of two, not {alignment}")
+        with self._lock:
+            if self._limit is not None and self._in_use + nbytes > self._limit:
+                raise self._exhausted(nbytes)
+            self._in_use += nbytes
+            self._blocks += 1
+        try:
+            raw = np.empty(nbytes + alignment, np.uint8)
+        except (MemoryError, ValueError) as error:
+            with self._lock:
+                self._in_use -= nbytes
+                self._blocks -= 1
+                raise self._exhausted(nbytes) from error
+        start = -int(raw.ctypes.data) % alignment
+        block = HostBlock(self, raw[start : start + nbytes])
+        with self._lock:
+            self._allocations += 1
+            self._peak = max(self._peak, self._in_use)
+            self._largest = max(self._largest, nbytes)
+        return block
+
+    def free(self, block: Block, *, stream: Stream | None = None) -> None:
+        """Give the bytes back: at once, or when ``stream`` has passed all that it holds now.
+
+        Twice is a DeviceError.
+        """
+        if not isinstance(block, HostBlock) or block._allocator is not self:
+            raise DeviceError(f"{block!r} is not of this allocator")
+        mark = None if stream is None else mark_of(stream)
+        with self._lock:
+            if block._freed:
+                raise DeviceError(f"{block!r} is freed a second time")
+            block._freed = True
+        if mark is None:
+            self._release(block)
+        else:
+            mark.subscribe(lambda: self._release(block))
+
+    def statistics(self) -> Mapping[str, int]:
+        """A snapshot: ``allocations`` so far, ``blocks`` live, bytes ``in_use``, ``peak``, ``largest``;
+        ``limit`` if any.
+        """
+        with self._lock:
+            figures = {
+                "allocations": self._allocations,
+                "blocks": self._blocks,
+                "in_use": self._in_use,
+                "peak": self._peak,
+                "largest": self._largest,
+            }
+            if self._limit is not None:
+                figures["limit"] = self._limit
+        return MappingProxyType(figures)
+
+    def _release(self, block: HostBlock) -> None:
+        with self._lock:
+            block._bytes = None
+            self._in_use -= block.nbytes
+            self._blocks -= 1
+
+    def _exhausted(self, nbytes: int) -> OutOfMemory:
+        limit = "none" if self._limit is None else f"{self._limit} bytes"
+        return OutOfMemory(
+            f"host memory cannot serve {nbytes} bytes: {self._in_use} bytes in use in {self._blocks} blocks, "
+            f"limit {limit}, peak {self._peak}, largest block so far {self._largest}"
+        )

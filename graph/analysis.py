@@ -1,14 +1,13 @@
 """Analysis: the shape of a graph and the time of its paths, as pure functions on flat arrays.
 
-Costs and communication are float64 seconds (any unit will do), ``cost`` per node (shape (count,)), ``comm`` per edge
-(shape (edges,)), in the order of ``edges``.
+Costs and communication are float64 seconds (any unit will do), ``cost`` per node (shape (count,)), ``comm``
+per edge (shape (edges,)), in the order of ``edges``.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
 from plait.graph.edges import Edges, in_topological_order, levels, topological_order
 
 __all__ = [
@@ -25,14 +24,14 @@ Floats = NDArray[np.float64]
 
 
 def width(edges: Edges) -> int:
-    """The largest number of nodes on one level (see ``levels``): a lower bound of the largest antichain, and so of
-    how many items can ever be in flight at once."""
+    """The largest number of nodes on one level (see ``levels``): a lower bound of the largest antichain, and
+    so of how many items can ever be in flight at once."""
     return int(np.bincount(levels(edges)).max()) if edges.count else 0
 
 
 def upward_rank(edges: Edges, cost: ArrayLike, comm: ArrayLike | None = None) -> Floats:
-    """The longest path from each node to the end, its own cost included: HEFT's upward rank (Topcuoglu, Hariri, Wu,
-    IEEE TPDS 2002). Shape (count,)."""
+    """The longest path from each node to the end, its own cost included: HEFT's upward rank (Topcuoglu,
+    Hariri, Wu, IEEE TPDS 2002). Shape (count,)."""
     own = _costs(cost, edges.count)
     source, target, permutation = in_topological_order(edges)
     rank: list[float] = own.tolist()
@@ -46,8 +45,8 @@ def upward_rank(edges: Edges, cost: ArrayLike, comm: ArrayLike | None = None) ->
 
 
 def downward_rank(edges: Edges, cost: ArrayLike, comm: ArrayLike | None = None) -> Floats:
-    """The longest path from the start to each node, its own cost excluded: the earliest time it can start with
-    unbounded workers. Shape (count,)."""
+    """The longest path from the start to each node, its own cost excluded: the earliest time it can start
+    with unbounded workers. Shape (count,)."""
     source, target, permutation = in_topological_order(edges)
     rank = [0.0] * edges.count
     costs: list[float] = _costs(cost, edges.count).tolist()
@@ -78,17 +77,18 @@ def critical_path(edges: Edges, cost: ArrayLike, comm: ArrayLike | None = None) 
 
 
 def slack(edges: Edges, cost: ArrayLike, comm: ArrayLike | None = None) -> Floats:
-    """How much later than at its earliest each node can start without a longer whole; 0 (to rounding) on a critical
-    path. Shape (count,)."""
+    """How much later than at its earliest each node can start without a longer whole; 0 (to rounding) on a
+    critical path. Shape (count,)."""
     if not edges.count:
         return np.zeros(0)
     through = downward_rank(edges, cost, comm) + upward_rank(edges, cost, comm)
-    return np.maximum(through.max() - through, 0.0)
+    spare: Floats = np.maximum(through.max() - through, 0.0)
+    return spare
 
 
 def descendant_counts(edges: Edges) -> NDArray[np.int64]:
-    """How many nodes can be reached from each: int64, shape (count,). Exact, by bitsets of count**2 / 8 bytes in all,
-    so for graphs of some ten thousand nodes."""
+    """How many nodes can be reached from each: int64, shape (count,). Exact, by bitsets of count**2 / 8 bytes
+    in all, so for graphs of some ten thousand nodes."""
     offsets, indices = (array.tolist() for array in edges.successors())
     reach = [0] * edges.count
     for node in reversed(topological_order(edges).tolist()):
@@ -105,7 +105,8 @@ def _costs(cost: ArrayLike, count: int) -> Floats:
         raise ValueError(f"cost has shape {costs.shape}; there are {count} nodes")
     if bool((costs < 0).any()):
         raise ValueError("cost is negative")
-    return np.broadcast_to(costs, (count,))
+    spread: Floats = np.broadcast_to(costs, (count,))
+    return spread
 
 
 def _lags(comm: ArrayLike | None, edges: Edges, permutation: NDArray[np.int64] | slice) -> list[float]:

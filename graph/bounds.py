@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
 from plait.graph.analysis import upward_rank
 from plait.graph.edges import Edges
 
@@ -33,12 +32,18 @@ class LowerBounds(NamedTuple):
 
 
 def lifetimes(
-    order: ArrayLike, offsets: ArrayLike, buffers: ArrayLike, count: int, keep: ArrayLike = (), given: ArrayLike = ()
+    order: ArrayLike,
+    offsets: ArrayLike,
+    buffers: ArrayLike,
+    count: int,
+    *,
+    keep: ArrayLike = (),
+    given: ArrayLike = (),
 ) -> tuple[Longs, Longs]:
     """``(first, last)`` step of ``order`` at which each of ``count`` buffers is live: int64, shape (count,).
 
-    Item i uses the buffers ``buffers[offsets[i]:offsets[i + 1]]``. ``given`` (ids) are live from step 0, ``keep``
-    (ids) to the last step. A buffer that nobody uses has ``first > last``.
+    Item i uses the buffers ``buffers[offsets[i]:offsets[i + 1]]``. ``given`` (ids) are live from step 0,
+    ``keep`` (ids) to the last step. A buffer that nobody uses has ``first > last``.
     """
     order_ = np.asarray(order, dtype=np.int64)
     offsets_ = np.asarray(offsets, dtype=np.int64)
@@ -78,6 +83,7 @@ def live_bytes(
     offsets: ArrayLike,
     buffers: ArrayLike,
     nbytes: ArrayLike,
+    *,
     keep: ArrayLike = (),
     given: ArrayLike = (),
 ) -> LiveBytes:
@@ -87,7 +93,7 @@ def live_bytes(
     """
     sizes = np.asarray(nbytes, dtype=np.int64)
     steps = len(np.asarray(order))
-    first, last = lifetimes(order, offsets, buffers, len(sizes), keep, given)
+    first, last = lifetimes(order, offsets, buffers, len(sizes), keep=keep, given=given)
     used = first <= last
     change = np.zeros(steps + 1, dtype=np.int64)
     np.add.at(change, first[used], sizes[used])
@@ -105,11 +111,12 @@ def peak_bytes(
     offsets: ArrayLike,
     buffers: ArrayLike,
     nbytes: ArrayLike,
+    *,
     keep: ArrayLike = (),
     given: ArrayLike = (),
 ) -> int:
     """The most bytes live during any step of an order; arguments as in ``live_bytes``."""
-    return int(live_bytes(order, offsets, buffers, nbytes, keep, given).during.max(initial=0))
+    return int(live_bytes(order, offsets, buffers, nbytes, keep=keep, given=given).during.max(initial=0))
 
 
 def lower_bounds(edges: Edges, cost: ArrayLike, workers: int) -> LowerBounds:

@@ -1,12 +1,12 @@
 """Hazards: from what each item reads and writes, in program order, the edges that keep the meaning.
 
-Two accesses of one buffer conflict if their regions overlap and one of them writes; the later item then waits for
-the earlier one. A write that covers earlier accesses retires them: whoever conflicts with those conflicts with it
-too, so the order stays provable through it.
+Two accesses of one buffer conflict if their regions overlap and one of them writes; the later item then waits
+for the earlier one. A write that covers earlier accesses retires them: whoever conflicts with those conflicts
+with it too, so the order stays provable through it.
 
-Buffers that are only ever used whole are handled by sorting; the others one access at a time, over a grid of what is
-live: a hierarchical hash grid (Ericson, Real-Time Collision Detection, 2004, 7.2.1), extended by residues so that
-interleaved strides do not meet either.
+Buffers that are only ever used whole are handled by sorting; the others one access at a time, over a grid of
+what is live: a hierarchical hash grid (Ericson, Real-Time Collision Detection, 2004, 7.2.1), extended by
+residues so that interleaved strides do not meet either.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
 from plait.graph.edges import ORDER, RAW, WAR, WAW, Edges
 from plait.graph.region import FULL, Region, covers, is_empty, overlaps
 
@@ -53,9 +52,9 @@ def derive(
     """The edges between items, in program order of their accesses.
 
     Item i makes the accesses ``offsets[i] .. offsets[i + 1] - 1`` (shape (items + 1,)); access a uses buffer
-    ``buffers[a]`` (an id >= 0) in mode ``modes[a]`` (READ, WRITE, UPDATE) within ``regions[a]`` (absent or None: the
-    whole buffer). ``explicit`` holds pairs (before, after) of kind ORDER; they are taken as they are, so only they
-    can close a cycle. All regions of one buffer refer to that buffer's own axes.
+    ``buffers[a]`` (an id >= 0) in mode ``modes[a]`` (READ, WRITE, UPDATE) within ``regions[a]`` (absent or
+    None: the whole buffer). ``explicit`` holds pairs (before, after) of kind ORDER; they are taken as they
+    are, so only they can close a cycle. All regions of one buffer refer to that buffer's own axes.
     """
     offsets_ = np.asarray(offsets, dtype=np.int64)
     buffers_ = np.asarray(buffers, dtype=np.int64)
@@ -87,8 +86,8 @@ def derive(
 
 
 def _whole(items: _Longs, buffers: _Longs, modes: NDArray[np.uint8]) -> Iterator[_Part]:
-    """The edges of buffers that are only used whole: each access meets the last write before it, each write also the
-    reads since the last write."""
+    """The edges of buffers that are only used whole: each access meets the last write before it, each write
+    also the reads since the last write."""
     if not len(items):
         return
     order = np.argsort(buffers, kind="stable")
@@ -128,12 +127,12 @@ def _piecewise(
     for group in np.split(order, bounds):
         chosen = [sliced.get(access) for access in group.tolist()]
         rank = max((len(region) for region in chosen if region is not None), default=0)
-        live = _LiveSet()
+        live = _LiveSet(source, target, kinds)
         for item, mode, region in zip(items[group].tolist(), modes[group].tolist(), chosen, strict=True):
             if is_empty(region):
                 continue
             padded = (region or ()) + (FULL,) * (rank - len(region or ()))
-            live.use(item, mode, padded, source, target, kinds)
+            live.use(item, mode, padded)
     return source, target, kinds
 
 
@@ -210,16 +209,15 @@ class _Grid:
 
 
 class _LiveSet:
-    """What is live of one buffer."""
+    """What is live of one buffer; the edges that are found go to three flat lists."""
 
-    __slots__ = ("grids",)
+    __slots__ = ("grids", "kinds", "source", "target")
 
-    def __init__(self) -> None:
+    def __init__(self, source: list[int], target: list[int], kinds: list[int]) -> None:
         self.grids: dict[_Level, _Grid] = {}
+        self.source, self.target, self.kinds = source, target, kinds
 
-    def use(
-        self, item: int, mode: int, region: Region, source: list[int], target: list[int], kinds: list[int]
-    ) -> None:
+    def use(self, item: int, mode: int, region: Region) -> None:
         """Record an access: add its edges from what is live, retire what it covers, and make it live."""
         writes = mode & WRITE
         level = tuple([((stop - start - 1).bit_length(), step) for start, stop, step in region])
@@ -231,9 +229,9 @@ class _LiveSet:
                 for other, earlier in slot.users:
                     kind = _KIND[earlier][mode]
                     if kind and other != item:
-                        source.append(other)
-                        target.append(item)
-                        kinds.append(kind)
+                        self.source.append(other)
+                        self.target.append(item)
+                        self.kinds.append(kind)
                 if writes and covers(region, slot.region):
                     retired.append((grid, slot))
         for grid, slot in retired:

@@ -1,21 +1,21 @@
 """Transitive reduction: drop the edges that a longer path already implies.
 
-The transitive reduction of a DAG is unique (Aho, Garey, Ullman, SIAM J. Comput. 1972). Up to ``EXACT`` nodes it is
-found exactly, with ancestor bitsets. Beyond, each target is searched backwards within a budget linear in the size of
-the graph; an edge whose redundancy does not show within it is kept, which costs a wait and breaks nothing.
+The transitive reduction of a DAG is unique (Aho, Garey, Ullman, SIAM J. Comput. 1972). Up to ``EXACT`` nodes
+it is found exactly, with ancestor bitsets. Beyond, each target is searched backwards within a budget linear
+in the size of the graph; an edge whose redundancy does not show within it is kept, which costs a wait and
+breaks nothing.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-
 from plait.graph.edges import Edges, levels, topological_order
 
 EXACT = 16_384
 """Up to this many nodes the reduction is exact: at most ``EXACT**2 / 8`` bytes of bitsets (32 MiB)."""
 PER_TARGET = 128
-"""Beyond, the edges that are looked at per target, and 8 times nodes + edges over all."""
+"""Beyond, the edges that are looked at per target, and 3 times nodes + edges over all."""
 
 
 def transitive_reduction(edges: Edges, *, exact_limit: int = EXACT, per_target: int = PER_TARGET) -> Edges:
@@ -35,8 +35,8 @@ def transitive_reduction(edges: Edges, *, exact_limit: int = EXACT, per_target: 
 
 
 def _candidates(edges: Edges, level: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Edges that may be redundant: they skip a level, leave a node with other ways out, enter one with other ways
-    in."""
+    """Edges that may be redundant: they skip a level, leave a node with other ways out, enter one with other
+    ways in."""
     skips = level[edges.target] - level[edges.source] > 1
     return skips & (edges.out_degree()[edges.source] > 1) & (edges.in_degree()[edges.target] > 1)
 
@@ -68,7 +68,7 @@ def _bounded(
     offsets, indices = (array.tolist() for array in edges.predecessors())
     depth = level.tolist()
     redundant = np.zeros(len(edges), dtype=np.bool_)
-    budget = 8 * (edges.count + len(edges))
+    budget = 3 * (edges.count + len(edges))
     chosen = np.flatnonzero(candidates)
     targets, first = np.unique(edges.target[chosen], return_index=True)
     groups = np.append(first, len(chosen)).tolist()

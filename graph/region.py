@@ -1,12 +1,12 @@
 """Regions: which elements of a buffer a chain of NumPy basic indices touches.
 
-A region is one arithmetic progression ``(start, stop, step)`` per axis of the *base* buffer, with ``step > 0`` and
-``stop`` one past the last element; the region is their product. An empty axis is ``(0, 0, 1)`` and a single element
-has step 1, so equal sets have equal regions. ``None`` stands for the whole buffer. A region may have fewer axes than
-its buffer: the missing trailing axes are whole.
+A region is one arithmetic progression ``(start, stop, step)`` per axis of the *base* buffer, with ``step >
+0`` and ``stop`` one past the last element; the region is their product. An empty axis is ``(0, 0, 1)`` and a
+single element has step 1, so equal sets have equal regions. ``None`` stands for the whole buffer. A region
+may have fewer axes than its buffer: the missing trailing axes are whole.
 
-Where a shape is unknown the region is a superset of what is touched. That is always safe for hazards: an edge too
-many, never one too few.
+Where a shape is unknown the region is a superset of what is touched. That is always safe for hazards: an edge
+too many, never one too few.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ FULL: Axis = (0, OPEN, 1)
 
 
 class _View(NamedTuple):
-    """A strided view: ``(start, step, length)`` per base axis (step signed, 0 for a dropped axis), and for each axis
-    of the view the base axis that it walks (-1 for ``newaxis``)."""
+    """A strided view: ``(start, step, length)`` per base axis (step signed, 0 for a dropped axis), and for
+    each axis of the view the base axis that it walks (-1 for ``newaxis``)."""
 
     base: tuple[tuple[int, int, int], ...]
     axes: tuple[int, ...]
@@ -44,8 +44,8 @@ class _View(NamedTuple):
 def normalise(key: Any, shape: Shape | None) -> Region | None:
     """The region that ``buffer[key]`` touches; ``None`` if that may be anywhere in a buffer of unknown shape.
 
-    ``key`` is a basic index: int, slice, ``...``, ``None`` or a tuple of these. Raises TypeError for anything else
-    and IndexError, naming the shape, for what NumPy refuses too.
+    ``key`` is a basic index: int, slice, ``...``, ``None`` or a tuple of these. Raises TypeError for anything
+    else and IndexError, naming the shape, for what NumPy refuses too.
     """
     if shape is None:
         return _unknown(key)
@@ -53,10 +53,11 @@ def normalise(key: Any, shape: Shape | None) -> Region | None:
 
 
 def compose(keys: Sequence[Any], shape: Shape | None) -> Region | None:
-    """The region of the base that a slice of a slice touches: ``base[keys[0]][keys[1]]…`` with ``base.shape == shape``.
+    """The region of the base that a slice of a slice touches: ``base[keys[0]][keys[1]]…`` with ``base.shape
+    == shape``.
 
-    Takes the keys rather than a region, since a region forgets direction and dropped axes. With an unknown shape only
-    the first key narrows the region.
+    Takes the keys rather than a region, since a region forgets direction and dropped axes. With an unknown
+    shape only the first key narrows the region.
     """
     if shape is None:
         for key in keys:
@@ -79,7 +80,9 @@ def is_whole(region: Region | None, shape: Shape | None) -> bool:
         return True
     if shape is None:
         return all(axis == FULL for axis in region)
-    return all(axis == ((0, size, 1) if size else EMPTY) for axis, size in zip(region, shape, strict=False))
+    return len(region) <= len(shape) and all(
+        axis == ((0, size, 1) if size else EMPTY) for axis, size in zip(region, shape, strict=False)
+    )
 
 
 def is_empty(region: Region | None) -> bool:
@@ -96,7 +99,8 @@ def count(region: Region) -> int:
 
 
 def overlaps(a: Region | None, b: Region | None) -> bool:
-    """Whether two regions of one buffer share an element. Exact, steps included; whole shares with all but empty."""
+    """Whether two regions of one buffer share an element. Exact, steps included; whole shares with all but
+    empty."""
     if a is None:
         return not is_empty(b)
     if b is None:
@@ -107,8 +111,8 @@ def overlaps(a: Region | None, b: Region | None) -> bool:
 
 
 def covers(a: Region | None, b: Region | None) -> bool:
-    """Whether ``a`` holds every element of ``b``. Exact, except that only a region with nothing but open full axes is
-    known to cover the whole buffer."""
+    """Whether ``a`` holds every element of ``b``. Exact, except that only a region with nothing but open full
+    axes is known to cover the whole buffer."""
     if a is None or is_empty(b):
         return True
     if b is None:
@@ -119,8 +123,8 @@ def covers(a: Region | None, b: Region | None) -> bool:
 
 
 def axes_overlap(a: Axis, b: Axis) -> bool:
-    """Whether two progressions meet: the least common element at or after both starts (Chinese remainder theorem)
-    against the nearer stop."""
+    """Whether two progressions meet: the least common element at or after both starts (Chinese remainder
+    theorem) against the nearer stop."""
     a_start, a_stop, s = a
     b_start, b_stop, t = b
     low = a_start if a_start > b_start else b_start
@@ -154,7 +158,8 @@ def _entries(key: Any) -> tuple[Any, ...]:
             ellipses += 1
         elif entry is not None and not isinstance(entry, slice) and not _is_int(entry):
             raise TypeError(
-                f"only basic slicing is an access: ints, slices, ... and None, not {type(entry).__name__} {entry!r}"
+                "only basic slicing is an access: ints, slices, ... and None, "
+                f"not {type(entry).__name__} {entry!r}"
             )
     if ellipses > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
@@ -211,7 +216,8 @@ def _walk(entry: slice, size: int) -> tuple[int, int, int]:
 
 
 def _narrow(base: list[tuple[int, int, int]], axis: int, start: int, step: int, length: int) -> int:
-    """Walk one axis of the base by a slice of it; a ``newaxis`` that is sliced to nothing becomes an empty axis."""
+    """Walk one axis of the base by a slice of it; a ``newaxis`` that is sliced to nothing becomes an empty
+    axis."""
     if axis < 0:
         if length:
             return axis

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from plait.graph import analysis, bounds
 from plait.graph.edges import Edges
 
@@ -52,7 +51,9 @@ def test_paths_agree_with_networkx(case: tuple[nx.DiGraph, Edges, list[int], lis
 
 
 @given(weighted())
-def test_width_and_descendants_agree_with_networkx(case: tuple[nx.DiGraph, Edges, list[int], list[int]]) -> None:
+def test_width_and_descendants_agree_with_networkx(
+    case: tuple[nx.DiGraph, Edges, list[int], list[int]],
+) -> None:
     dag, edges, cost, _ = case
     dag.remove_node(edges.count)
     assert analysis.width(edges) == max(len(nodes) for nodes in nx.topological_generations(dag))
@@ -92,13 +93,13 @@ def test_live_bytes_agree_with_the_definition(data: st.DataObject) -> None:
             used[b].add(0)
         if b in keep and used[b]:
             used[b].add(items - 1)
-    expected = [{b for b in range(count) if used[b] and min(used[b]) <= s <= max(used[b])} for s in range(items)]
-    got = bounds.live_bytes(order, offsets, flat, sizes, keep, given_)
-    assert got.during.tolist() == [sum(sizes[b] for b in live) for live in expected]
-    after = [
-        sum(sizes[b] for b in live if max(used[b]) > s or b in keep) for s, live in enumerate(expected)
+    expected = [
+        {b for b in range(count) if used[b] and min(used[b]) <= s <= max(used[b])} for s in range(items)
     ]
+    got = bounds.live_bytes(order, offsets, flat, sizes, keep=keep, given=given_)
+    assert got.during.tolist() == [sum(sizes[b] for b in live) for live in expected]
+    after = [sum(sizes[b] for b in live if max(used[b]) > s or b in keep) for s, live in enumerate(expected)]
     assert got.after.tolist() == after
-    assert bounds.peak_bytes(order, offsets, flat, sizes, keep, given_) == max(got.during)
-    first, last = bounds.lifetimes(order, offsets, flat, count, keep, given_)
+    assert bounds.peak_bytes(order, offsets, flat, sizes, keep=keep, given=given_) == max(got.during)
+    first, last = bounds.lifetimes(order, offsets, flat, count, keep=keep, given=given_)
     assert list(bounds.live_sets(first, last, items)) == expected

@@ -10,7 +10,6 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import basic_indices
-
 from plait.graph.edges import ORDER, RAW, WAR, WAW, Edges, words
 from plait.graph.hazards import READ, UPDATE, WRITE, derive
 from plait.graph.reduce import transitive_reduction
@@ -35,7 +34,9 @@ def flat(program: list[list[Access]]) -> tuple[list[int], list[int], list[int], 
 
 
 def pairs(edges: Edges) -> dict[tuple[int, int], int]:
-    return {(a, b): k for a, b, k in zip(edges.source.tolist(), edges.target.tolist(), edges.kinds, strict=True)}
+    return {
+        (a, b): k for a, b, k in zip(edges.source.tolist(), edges.target.tolist(), edges.kinds, strict=True)
+    }
 
 
 @st.composite
@@ -83,7 +84,9 @@ def any_order(edges: Edges, seed: int) -> list[int]:
 
 @settings(max_examples=300, deadline=None)
 @given(programs(), st.integers(0, 2**32 - 1))
-def test_any_order_that_respects_the_edges_gives_the_same_bytes(program: list[list[Access]], seed: int) -> None:
+def test_any_order_that_respects_the_edges_gives_the_same_bytes(
+    program: list[list[Access]], seed: int
+) -> None:
     edges = derive(*flat(program))
     expected = execute(program, list(range(len(program))))
     for graph in (edges, transitive_reduction(edges)):
@@ -115,7 +118,12 @@ def test_edges_are_conflicts_and_imply_all_conflicts(program: list[list[Access]]
 
 
 def test_kinds() -> None:
-    whole: list[list[Access]] = [[(0, WRITE, None)], [(0, READ, None)], [(0, UPDATE, None)], [(0, WRITE, None)]]
+    whole: list[list[Access]] = [
+        [(0, WRITE, None)],
+        [(0, READ, None)],
+        [(0, UPDATE, None)],
+        [(0, WRITE, None)],
+    ]
     expected = {(0, 1): RAW, (0, 2): RAW | WAW, (1, 2): WAR, (2, 3): WAR | WAW}
     assert pairs(derive(*flat(whole))) == expected
     sliced: list[list[Access]] = [[(0, mode, slice(0, 5)) for _, mode, _ in item] for item in whole]

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from plait.graph.edges import ORDER, RAW, CycleFound, Edges, find_cycle, levels, topological_order
 from plait.graph.reduce import transitive_reduction
 

@@ -153,10 +153,11 @@ class _Grid:
     A cell along an axis is as long as the longest extent of the class, so a region lies in at most two.
     """
 
-    __slots__ = ("cells", "level", "slots")
+    __slots__ = ("cells", "level", "slots", "written")
 
     def __init__(self, level: _Level) -> None:
         self.level = level
+        self.written = False  # whether any slot was ever written: reads skip the grids that reads alone made
         self.slots: dict[Region, _Slot] = {}
         self.cells: dict[_Cell, dict[Region, _Slot]] = {}
 
@@ -223,6 +224,8 @@ class _LiveSet:
         level = tuple([((stop - start - 1).bit_length(), step) for start, stop, step in region])
         retired: list[tuple[_Grid, _Slot]] = []
         for grid in self.grids.values():
+            if not writes and not grid.written:
+                continue
             for slot in grid.near(region):
                 if not (writes or slot.writes) or not overlaps(slot.region, region):
                     continue
@@ -251,4 +254,5 @@ class _LiveSet:
             home.add(own)
         if (item, mode) not in own.users[-1:]:
             own.users.append((item, mode))
-        own.writes = own.writes or bool(writes)
+        if writes:
+            own.writes = home.written = True

@@ -1,25 +1,79 @@
-"""plait: a program as a DAG of work items over prioritized streams. Start reading at ``front.py``."""
+"""plait: a program as a DAG of work items over prioritized streams. Start reading at ``front.py``.
 
-from plait.errors import (
-    DeviceError,
-    DeviceLost,
-    GraphError,
-    OutOfMemory,
-    PlaitError,
-    PlanError,
-    RunCancelled,
-    RunFailed,
-    WorkError,
-)
+Names load when first used, so that importing the package, as every pytest with the plugin does, costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from plait import testing
+    from plait.devices import device, devices, wait
+    from plait.errors import (
+        DeviceError,
+        DeviceLost,
+        GraphError,
+        OutOfMemory,
+        PlaitError,
+        PlanError,
+        RunCancelled,
+        RunFailed,
+        WorkError,
+    )
+    from plait.front import run, run_async
+    from plait.graph import Graph, read, update, uses, work, write
+    from plait.scheduler import Outputs, Plan, Run, Scheduler, open_scheduler
 
 __all__ = [
     "DeviceError",
     "DeviceLost",
+    "Graph",
     "GraphError",
     "OutOfMemory",
+    "Outputs",
     "PlaitError",
+    "Plan",
     "PlanError",
+    "Run",
     "RunCancelled",
     "RunFailed",
+    "Scheduler",
     "WorkError",
+    "device",
+    "devices",
+    "open_scheduler",
+    "read",
+    "run",
+    "run_async",
+    "testing",
+    "update",
+    "uses",
+    "wait",
+    "work",
+    "write",
 ]
+
+_HOMES = {
+    "device wait": "plait.devices",
+    "PlaitError GraphError PlanError DeviceError DeviceLost": "plait.errors",
+    "OutOfMemory WorkError RunFailed RunCancelled": "plait.errors",
+    "run run_async": "plait.front",
+    "Graph read update uses work write": "plait.graph",
+    "Outputs Plan Run Scheduler open_scheduler": "plait.scheduler",
+}
+_HOME = {name: home for names, home in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("devices", "graph", "scheduler", "testing", "errors"):
+        return import_module(f"plait.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'plait' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

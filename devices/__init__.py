@@ -1,5 +1,8 @@
 """Where it runs: platforms, devices, streams, events, memory. Start reading at ``protocol.py``."""
 
+import sys
+from types import ModuleType
+
 from plait.devices.host import (
     HostAllocator,
     HostBlock,
@@ -38,3 +41,13 @@ __all__ = [
     "register",
     "wait",
 ]
+
+
+class _Callable(ModuleType):
+    """This package is also the public function: ``plait.devices()`` lists the devices."""
+
+    def __call__(self) -> tuple[Device, ...]:
+        return devices()
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -89,9 +89,7 @@ def _tell(callback: Callable[[], None]) -> None:
     try:
         callback()
     except Exception:
-        logger.exception(
-            "an event's callback raised; callbacks must not, so this one is ignored: %r", callback
-        )
+        logger.exception("an event's callback raised; callbacks must not, so this one is ignored: %r", callback)
 
 
 def mark_of(thing: object) -> Mark | None:

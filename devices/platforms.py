@@ -47,9 +47,7 @@ class Registry:
         """Add a platform; DeviceError if its name is taken or is none."""
         key = _key(platform.name)
         if not key or ":" in key:
-            raise DeviceError(
-                f"{platform.name!r} cannot name a platform: a name is not empty and has no colon"
-            )
+            raise DeviceError(f"{platform.name!r} cannot name a platform: a name is not empty and has no colon")
         with self._lock:
             if key in self._platforms:
                 raise DeviceError(f"a platform named {key!r} is registered already")
@@ -78,20 +76,14 @@ class Registry:
         if platform is None:
             raise DeviceError(self._unknown(name, prefix))
         if colon and not (number.isascii() and number.isdigit()):
-            raise DeviceError(
-                f"{name!r} names no device: after the colon comes an ordinal, as in '{prefix}:0'"
-            )
+            raise DeviceError(f"{name!r} names no device: after the colon comes an ordinal, as in '{prefix}:0'")
         ordinal = int(number) if colon else 0
         if platform.absent is not None:
-            raise DeviceError(
-                f"there is no device {name!r}: the platform {prefix!r} is absent: {platform.absent}"
-            )
+            raise DeviceError(f"there is no device {name!r}: the platform {prefix!r} is absent: {platform.absent}")
         devices = platform.devices()
         if ordinal >= len(devices):
             there = ", ".join(device.name for device in devices) or "none"
-            raise DeviceError(
-                f"there is no device {name!r}: {prefix!r} has {len(devices)} ({there}), counted from 0"
-            )
+            raise DeviceError(f"there is no device {name!r}: {prefix!r} has {len(devices)} ({there}), counted from 0")
         return devices[ordinal]
 
     def _unknown(self, name: str, prefix: str) -> str:
@@ -114,9 +106,7 @@ class Registry:
                 found = entry.load()
                 platform = found if isinstance(found, Platform) and not isinstance(found, type) else found()
                 if not isinstance(platform, Platform):
-                    raise TypeError(
-                        f"{entry.value} gives {type(platform).__name__}, which is no plait Platform"
-                    )
+                    raise TypeError(f"{entry.value} gives {type(platform).__name__}, which is no plait Platform")
                 self.register(platform)
             except Exception as error:  # someone else's code: it may cost its own platform and no other
                 self._put_aside(entry.name, f"{origin} failed to load: {type(error).__name__}: {error}")

@@ -126,9 +126,7 @@ def _marks(thing: object) -> list[Mark]:
     if hasattr(thing, "add_callback") or hasattr(thing, "synchronize"):
         _check(thing)
         found = [mark_of(thing)]
-    elif (
-        isinstance(thing, Iterable) and not isinstance(thing, str | bytes) and not hasattr(thing, "__array__")
-    ):
+    elif isinstance(thing, Iterable) and not isinstance(thing, str | bytes) and not hasattr(thing, "__array__"):
         found = []
         for entry in thing:
             _check(entry)

@@ -163,9 +163,7 @@ def find_cycle(count: int, source: Iterable[Any], target: Iterable[Any]) -> list
         return None
     # What is left all has a predecessor among what is left: walk back until a node repeats.
     before = {
-        after: node
-        for node, after in zip(edges.source.tolist(), edges.target.tolist(), strict=True)
-        if waiting[node]
+        after: node for node, after in zip(edges.source.tolist(), edges.target.tolist(), strict=True) if waiting[node]
     }
     node = next(node for node in range(count) if waiting[node])
     seen: dict[int, int] = {}

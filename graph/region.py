@@ -158,8 +158,7 @@ def _entries(key: Any) -> tuple[Any, ...]:
             ellipses += 1
         elif entry is not None and not isinstance(entry, slice) and not _is_int(entry):
             raise TypeError(
-                "only basic slicing is an access: ints, slices, ... and None, "
-                f"not {type(entry).__name__} {entry!r}"
+                f"only basic slicing is an access: ints, slices, ... and None, not {type(entry).__name__} {entry!r}"
             )
     if ellipses > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")

@@ -1,1 +1,20 @@
 """When it runs: plan, dispatch, runs, traces, reports. Start reading at ``scheduler.py``."""
+
+from plait.scheduler.plan import Plan, compile_plan
+from plait.scheduler.report import Report
+from plait.scheduler.run import Outputs, Progress, Run
+from plait.scheduler.scheduler import Scheduler, default_streams, open_scheduler
+from plait.scheduler.trace import Trace
+
+__all__ = [
+    "Outputs",
+    "Plan",
+    "Progress",
+    "Report",
+    "Run",
+    "Scheduler",
+    "Trace",
+    "compile_plan",
+    "default_streams",
+    "open_scheduler",
+]

@@ -145,9 +145,7 @@ def find_platform(name: str) -> Platform:
         except Exception as error:
             raise pytest.UsageError(f"--plait-platform={name}: {type(error).__name__}: {error}") from error
     if not isinstance(made, Platform):
-        raise pytest.UsageError(
-            f"--plait-platform={name} gives {type(made).__name__}, which is no plait Platform"
-        )
+        raise pytest.UsageError(f"--plait-platform={name} gives {type(made).__name__}, which is no plait Platform")
     return made
 
 

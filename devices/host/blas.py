@@ -76,9 +76,7 @@ class _Bound:
             import threadpoolctl  # type: ignore[import-untyped,unused-ignore]  # noqa: PLC0415  optional
         except ImportError:
             self._missing = True
-            logger.info(
-                "threadpoolctl is not installed, so BLAS threads stay unbounded: pip install 'plait[blas]'"
-            )
+            logger.info("threadpoolctl is not installed, so BLAS threads stay unbounded: pip install 'plait[blas]'")
             return False
         known = set(self._found)
         for library in threadpoolctl.ThreadpoolController().lib_controllers:

@@ -56,9 +56,7 @@ class HostEvent:
         timing.
         """
         mark = self._mark
-        return (
-            mark.time_ns if mark is not None and mark.timing and mark.settled and mark.error is None else None
-        )
+        return mark.time_ns if mark is not None and mark.timing and mark.settled and mark.error is None else None
 
     def elapsed(self, earlier: Event) -> float:
         """Seconds from ``earlier`` to this event; DeviceError if either is pending, failed or has no time."""

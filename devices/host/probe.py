@@ -153,9 +153,7 @@ def _caches(root: Path) -> tuple[Cache, ...] | None:
                 shared_cores=shared,
             )
             caches.setdefault((level, cache.kind, shared or folder.name), cache)
-    ordered = sorted(
-        caches.values(), key=lambda cache: (cache.level, cache.kind or "", cache.shared_cores or ())
-    )
+    ordered = sorted(caches.values(), key=lambda cache: (cache.level, cache.kind or "", cache.shared_cores or ()))
     return tuple(ordered) or None
 
 

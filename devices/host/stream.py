@@ -69,13 +69,9 @@ class HostStream:
         """
         to, read = self._writable(target, "copy"), np.asarray(source)
         if to.shape != read.shape:
-            raise DeviceError(
-                f"copy on stream {self.name}: the source has shape {read.shape}, the target {to.shape}"
-            )
+            raise DeviceError(f"copy on stream {self.name}: the source has shape {read.shape}, the target {to.shape}")
         if to.dtype != read.dtype:
-            raise DeviceError(
-                f"copy on stream {self.name}: the source has dtype {read.dtype}, the target {to.dtype}"
-            )
+            raise DeviceError(f"copy on stream {self.name}: the source has dtype {read.dtype}, the target {to.dtype}")
         self.enqueue(np.copyto, to, read)
 
     def fill(self, target: Any, value: Any) -> None:
@@ -89,9 +85,7 @@ class HostStream:
         if event is None:
             event = HostEvent()
         elif not isinstance(event, HostEvent):
-            raise DeviceError(
-                f"stream {self.name} can record events of the host platform only, not {event!r}"
-            )
+            raise DeviceError(f"stream {self.name} can record events of the host platform only, not {event!r}")
         event.move(self._mark(timing=timing, closed_too=False))
         return event
 
@@ -170,9 +164,7 @@ class HostStream:
                 if element != value:
                     raise
         except (TypeError, ValueError, OverflowError) as error:
-            raise DeviceError(
-                f"fill on stream {self.name}: {value!r} does not fit {dtype}: {error}"
-            ) from error
+            raise DeviceError(f"fill on stream {self.name}: {value!r} does not fit {dtype}: {error}") from error
         return element
 
     # What follows is for the pool's workers and for marks.

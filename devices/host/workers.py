@@ -55,9 +55,7 @@ class WorkerPool:
         # hand-over must cost less than waking one. Re-entrant, since a finalizer may close a stream while we
         # hold it.
         self.lock = threading.RLock()
-        self.urgency = (
-            NOBODY  # priority of the most urgent stream that waits for a worker; read without the lock
-        )
+        self.urgency = NOBODY  # priority of the most urgent stream that waits for a worker; read without the lock
         self._ready: list[tuple[int, int, Served]] = []  # at most one entry per stream
         self._turn = itertools.count()
         self._workers = 0

@@ -14,9 +14,7 @@ PATIENCE_S = 1.0  # how long a broken operation blocks at most
 
 
 class BrokenDevice(HostDevice):
-    def __init__(
-        self, stream_class=HostStream, event_class=HostEvent, allocator_class=HostAllocator, pool_class=None
-    ):
+    def __init__(self, stream_class=HostStream, event_class=HostEvent, allocator_class=HostAllocator, pool_class=None):
         super().__init__()
         self.stream_class, self.event_class = stream_class, event_class
         self.allocator = allocator_class()

@@ -191,9 +191,7 @@ class CancelsTheDevice(_Event):
 class _Fragile(Mark):
     __slots__ = ()
     victims: dict[int, Mark] = {}  # noqa: RUF012
-    given_up = property(
-        lambda self: self.victims[id(self)], lambda self, mark: self.victims.update({id(self): mark})
-    )
+    given_up = property(lambda self: self.victims[id(self)], lambda self, mark: self.victims.update({id(self): mark}))
 
     def unsubscribe(self, key):
         super().unsubscribe(key)

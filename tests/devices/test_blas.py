@@ -75,9 +75,7 @@ def test_what_was_is_asked_anew_each_time(libraries: list[FakeLibrary]) -> None:
     assert threads(libraries) == [5, 2, None]
 
 
-def test_a_library_that_is_loaded_later_is_found(
-    libraries: list[FakeLibrary], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_is_loaded_later_is_found(libraries: list[FakeLibrary], monkeypatch: pytest.MonkeyPatch) -> None:
     with blas.bounded_blas(1):
         libraries.append(FakeLibrary("late.so", 16))
         monkeypatch.setitem(sys.modules, "a_module_that_loads_late_so", sys)

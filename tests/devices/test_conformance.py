@@ -11,8 +11,9 @@ from pathlib import Path
 
 import broken_platform
 import pytest
+from plait import pytest_plugin as plugin
 from plait.devices.host import HOST, HostDevice, HostPlatform
-from plait.testing import conformance_kit, plugin
+from plait.testing import conformance_kit
 
 # These look from another side at what another test catches.
 SECOND_LOOKS = {
@@ -129,7 +130,7 @@ def test_the_plugin_imports_nothing_by_itself(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(
         "import sys\n"
         "def test_mine():\n"
-        "    assert 'plait.testing.plugin' in sys.modules\n"
+        "    assert 'plait.pytest_plugin' in sys.modules\n"
         "    assert not {'plait.devices', 'plait.testing.conformance_kit'} & set(sys.modules)\n"
     )
     done = run_pytest(tmp_path)

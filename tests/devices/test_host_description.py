@@ -178,9 +178,7 @@ def test_the_live_machine_agrees_with_proc() -> None:
 
 @pytest.mark.skipif(shutil.which("lscpu") is None, reason="no lscpu here")
 def test_the_live_machine_agrees_with_lscpu() -> None:
-    done = subprocess.run(
-        ["lscpu", "--json"], capture_output=True, text=True, check=True, env={"LC_ALL": "C"}
-    )
+    done = subprocess.run(["lscpu", "--json"], capture_output=True, text=True, check=True, env={"LC_ALL": "C"})
     rows: dict[str, str] = {}
 
     def collect(entries: list[dict[str, object]]) -> None:

@@ -240,9 +240,7 @@ def test_random_waits_between_streams_keep_every_order() -> None:
     rng = np.random.default_rng(7)
     for trial in range(20):
         host = HostDevice(compute_workers=1 + trial % 4)
-        streams = [
-            host.stream(priority=int(rng.integers(3)), kind=("compute", "copy")[i % 2]) for i in range(6)
-        ]
+        streams = [host.stream(priority=int(rng.integers(3)), kind=("compute", "copy")[i % 2]) for i in range(6)]
         counts, wrong = [0] * 6, list[object]()
         enqueued = [0] * 6
         known = [[0] * 6 for _ in range(6)]

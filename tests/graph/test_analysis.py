@@ -93,9 +93,7 @@ def test_live_bytes_agree_with_the_definition(data: st.DataObject) -> None:
             used[b].add(0)
         if b in keep and used[b]:
             used[b].add(items - 1)
-    expected = [
-        {b for b in range(count) if used[b] and min(used[b]) <= s <= max(used[b])} for s in range(items)
-    ]
+    expected = [{b for b in range(count) if used[b] and min(used[b]) <= s <= max(used[b])} for s in range(items)]
     got = bounds.live_bytes(order, offsets, flat, sizes, keep=keep, given=given_)
     assert got.during.tolist() == [sum(sizes[b] for b in live) for live in expected]
     after = [sum(sizes[b] for b in live if max(used[b]) > s or b in keep) for s, live in enumerate(expected)]

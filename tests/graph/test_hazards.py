@@ -34,9 +34,7 @@ def flat(program: list[list[Access]]) -> tuple[list[int], list[int], list[int], 
 
 
 def pairs(edges: Edges) -> dict[tuple[int, int], int]:
-    return {
-        (a, b): k for a, b, k in zip(edges.source.tolist(), edges.target.tolist(), edges.kinds, strict=True)
-    }
+    return {(a, b): k for a, b, k in zip(edges.source.tolist(), edges.target.tolist(), edges.kinds, strict=True)}
 
 
 @st.composite
@@ -84,9 +82,7 @@ def any_order(edges: Edges, seed: int) -> list[int]:
 
 @settings(max_examples=300, deadline=None)
 @given(programs(), st.integers(0, 2**32 - 1))
-def test_any_order_that_respects_the_edges_gives_the_same_bytes(
-    program: list[list[Access]], seed: int
-) -> None:
+def test_any_order_that_respects_the_edges_gives_the_same_bytes(program: list[list[Access]], seed: int) -> None:
     edges = derive(*flat(program))
     expected = execute(program, list(range(len(program))))
     for graph in (edges, transitive_reduction(edges)):
@@ -106,9 +102,7 @@ def test_edges_are_conflicts_and_imply_all_conflicts(program: list[list[Access]]
         for i in range(j)
         for a in range(offsets[i], offsets[i + 1])
         for b in range(offsets[j], offsets[j + 1])
-        if buffers[a] == buffers[b]
-        and (modes[a] | modes[b]) & WRITE
-        and overlaps(regions.get(a), regions.get(b))
+        if buffers[a] == buffers[b] and (modes[a] | modes[b]) & WRITE and overlaps(regions.get(a), regions.get(b))
     }
     edges = derive(offsets, buffers, modes, regions)
     assert set(pairs(edges)) <= conflicts

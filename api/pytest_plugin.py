@@ -28,11 +28,9 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     pytest.register_assert_rewrite(KIT)
     kit = importlib.import_module(KIT)
-    kit.find_platform(
-        config.getoption("--plait-platform")
-    )  # a name that is wrong should fail before collecting
+    kit.find_platform(config.getoption("--plait-platform"))  # a name that is wrong should fail before collecting
     config.pluginmanager.register(kit, KIT)
     here = Path(__file__).parent
-    suite = [str(here / name) for name in SUITE]
+    suite = [str(here / "testing" / name) for name in SUITE]
     alone = config.args_source is not pytest.Config.ArgsSource.ARGS
     config.args[:] = suite if alone else [*config.args, *suite]

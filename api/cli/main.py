@@ -1,0 +1,47 @@
+"""``plait``: parse the command line and hand over to one file per command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from plait.cli import bench, devices, run, show, stress
+from plait.errors import PlaitError, RunFailed
+
+_COMMANDS = (devices, run, show, bench, stress)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    top = argparse.ArgumentParser(prog="plait", description="Run a program as a graph of work items.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for module in _COMMANDS:
+        module.add_to(commands)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status is 0, 1 for an error that plait explains, 130 for Ctrl-C."""
+    options = parser().parse_args(arguments)
+    try:
+        return int(options.command_main(options))
+    except KeyboardInterrupt:
+        print("plait: interrupted: the run was stopped and everything it held is freed", file=sys.stderr)
+        return 130
+    except RunFailed as failure:
+        print(f"plait: {failure.message}", file=sys.stderr)
+        for error in failure.exceptions:
+            print(f"  {error}", file=sys.stderr)
+        if failure.stopped:
+            shown = ", ".join(failure.stopped[:5])
+            more = f" and {len(failure.stopped) - 5} more" if len(failure.stopped) > 5 else ""
+            print(f"  not run because of it: {shown}{more}", file=sys.stderr)
+        return 1
+    except PlaitError as error:
+        print(f"plait: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

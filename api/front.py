@@ -1,0 +1,167 @@
+"""The front door: run a graph from plain code, from trio, from asyncio, from a notebook cell."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import networkx as nx
+import trio
+from plait.graph import Graph
+from plait.scheduler import Outputs, Run, default_streams, open_scheduler
+
+Runnable = Graph | nx.DiGraph
+
+
+def run(
+    graph: Graph | nx.DiGraph[Any],
+    inputs: Mapping[str, Any] | None = None,
+    /,
+    *,
+    scheduler: Mapping[str, Any] | None = None,
+    watch: Callable[[Run], None] | None = None,
+    **named: Any,
+) -> Outputs:
+    """Run ``graph`` and return its outputs by name; blocks until then.
+
+    Inputs come by keyword, or in a mapping where a name is not free; ``priority``, ``timeout`` (seconds) and
+    ``on_error`` go to the run, ``scheduler`` holds options for ``open_scheduler``, and ``watch`` is called with the
+    run when it has ended, also in failure. Where an event loop is already running in this thread (a notebook), the
+    run has a thread and a trio loop of its own. Ctrl-C stops the run, waits for what is in flight, and raises
+    KeyboardInterrupt.
+    """
+    if _loop_is_running():
+        return _Thread(_main, graph, inputs, scheduler, watch, named).wait()
+    return _bare(lambda: trio.run(_main, graph, inputs, scheduler, watch, named))
+
+
+async def run_async(
+    graph: Graph | nx.DiGraph[Any],
+    inputs: Mapping[str, Any] | None = None,
+    /,
+    *,
+    scheduler: Mapping[str, Any] | None = None,
+    watch: Callable[[Run], None] | None = None,
+    **named: Any,
+) -> Outputs:
+    """As ``run``, awaited: from trio on its own loop, from asyncio with a trio loop in a thread beside it.
+
+    Cancelling it stops the run and waits for what is in flight.
+    """
+    if trio.lowlevel.in_trio_run():
+        return await _main(graph, inputs, scheduler, watch, named)
+    return await _Thread(_main, graph, inputs, scheduler, watch, named).wait_in_asyncio()
+
+
+async def _main(
+    graph: Graph | nx.DiGraph[Any],
+    inputs: Mapping[str, Any] | None,
+    scheduler: Mapping[str, Any] | None,
+    watch: Callable[[Run], None] | None,
+    named: dict[str, Any],
+) -> Outputs:
+    options = {"streams": default_streams(), "trace": watch is not None, **(scheduler or {})}
+    async with open_scheduler(**options) as opened:
+        started = opened.start(graph, inputs, **named)
+        try:
+            return await started
+        finally:
+            started.cancel()
+            if watch is not None:
+                with trio.CancelScope(shield=True):  # the run ends by itself, having been told to
+                    await started._finished.wait()
+                watch(started)
+
+
+def _loop_is_running() -> bool:
+    if trio.lowlevel.in_trio_run():
+        return True
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _bare(call: Callable[[], Outputs]) -> Outputs:
+    """A Ctrl-C that trio delivered inside a nursery comes out as itself, not in a group."""
+    try:
+        return call()
+    except BaseExceptionGroup as group:
+        if group.subgroup(KeyboardInterrupt) is not None:
+            raise KeyboardInterrupt from None
+        raise
+
+
+class _Thread:
+    """A trio run in a thread of its own, joined before anyone goes on."""
+
+    def __init__(self, main: Callable[..., Any], *args: Any) -> None:
+        self._main = main
+        self._args = args
+        self._scope = trio.CancelScope()
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._result: Outputs | None = None
+        self._error: BaseException | None = None
+        self._done: Callable[[], object] | None = None
+        self._thread = threading.Thread(target=self._run, name="plait-loop")
+
+    async def _scoped(self) -> Outputs | None:
+        self._token = trio.lowlevel.current_trio_token()
+        result: Outputs | None = None
+        with self._scope:
+            result = await self._main(*self._args)
+        return result
+
+    def _run(self) -> None:
+        try:
+            self._result = trio.run(self._scoped)
+        except BaseException as error:
+            self._error = error
+        if self._done is not None:
+            self._done()
+
+    def _cancel(self) -> None:
+        token = self._token
+        if token is None:
+            self._scope.cancel()
+            return
+        with contextlib.suppress(trio.RunFinishedError):
+            token.run_sync_soon(self._scope.cancel)
+
+    def _outcome(self) -> Outputs:
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+    def wait(self) -> Outputs:
+        """Block until the run has ended; Ctrl-C stops it first."""
+        self._thread.start()
+        try:
+            self._thread.join()
+        except KeyboardInterrupt:
+            self._cancel()
+            self._thread.join()
+            raise
+        return self._outcome()
+
+    async def wait_in_asyncio(self) -> Outputs:
+        """Await the end of the run in asyncio; a cancel stops it first."""
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        self._done = functools.partial(loop.call_soon_threadsafe, ended.set)
+        self._thread.start()
+        try:
+            await ended.wait()
+        except asyncio.CancelledError:
+            self._cancel()
+            await ended.wait()
+            self._thread.join()
+            raise
+        self._thread.join()
+        return self._outcome()

@@ -1,0 +1,460 @@
+"""The graph a user records: calls in program order become work items with declared accesses."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+import numpy as np
+from plait.errors import GraphError
+from plait.graph.access import Access, Uses
+from plait.graph.buffer import (
+    BUFFER,
+    CONSTANT,
+    INPUT,
+    RESOURCE,
+    RESULT_DECLARED,
+    Buffer,
+    BufferSlice,
+    Declared,
+)
+from plait.graph.hazards import READ, UPDATE, WRITE
+from plait.graph.item import BARRIER, CALL, COPY, FILL, Sites, WorkItem, function_name
+from plait.graph.options import DEFAULT, SHAREABLE, Options, merged
+from plait.graph.region import Region
+
+if TYPE_CHECKING:
+    from plait.graph.program import Program
+
+_LITERALS = frozenset({int, float, str, bool, bytes, complex, type(None), np.ndarray, np.float64, np.dtype})
+_MODE_WORDS = {READ: "reads", WRITE: "writes", UPDATE: "updates"}
+
+
+class Graph:
+    """A program as a graph of work items, recorded in program order.
+
+    Recording never runs anything. Calls whose accesses do not conflict are free to run side by side; those that do
+    keep their program order, so every run gives what the program run line by line would give.
+    """
+
+    def __init__(self, name: str = "graph") -> None:
+        if not isinstance(name, str) or not name:
+            raise GraphError(f"a graph needs a non-empty name, not {name!r}")
+        self.name = name
+        self.items: list[WorkItem] = []
+        self.buffers: list[Buffer] = []
+        self.outputs: dict[str, Buffer | BufferSlice] = {}
+        self.group_limits: dict[str, int | None] = {}
+        self.regions: dict[int, Region] = {}
+        self.explicit: list[tuple[int, int]] = []
+        self.mutated: set[int] = set()
+        self.unwritten: set[Buffer] = set()
+        # Flat accesses: item i's are access_buffers[offsets[i]:offsets[i + 1]], with access_modes beside.
+        self.offsets = array("q", [0])
+        self.access_buffers = array("q")
+        self.access_modes = array("b")
+        self.running = 0
+        self._buffer_names: dict[str, int] = {}
+        self._item_names: dict[str, int] = {}
+        self._resources: dict[str, int] = {}
+        self._sites = Sites()
+        self._options = DEFAULT
+        self._last_barrier: int | None = None
+        self._program: Program | None = None
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name!r}: {len(self.items)} items, {len(self.buffers)} buffers>"
+
+    # ---- buffers ----------------------------------------------------------------------------------------------
+
+    def input(self, name: str, shape: Any = None, dtype: Any = None) -> Buffer:
+        """A buffer bound when the graph is run. ``shape`` and ``dtype``, where given, are checked then."""
+        return self._buffer(sys._getframe(1), INPUT, name, shape, dtype, None)
+
+    def constant(self, value: Any, name: str | None = None) -> Buffer:
+        """A buffer bound now: a writable array is copied, so that later changes to it do not reach the graph."""
+        if isinstance(value, Buffer | BufferSlice):
+            raise GraphError(f"constant() takes a value, and {value.name!r} is already a buffer")
+        if isinstance(value, np.ndarray) and value.flags.writeable:
+            value = value.copy()
+            value.flags.writeable = False
+        shape = value.shape if isinstance(value, np.ndarray) else None
+        dtype = value.dtype if isinstance(value, np.ndarray) else None
+        return self._buffer(sys._getframe(1), CONSTANT, name, shape, dtype, value)
+
+    def buffer(self, name: str, shape: Any, dtype: Any = "float64", fill: Any = None) -> Buffer:
+        """A buffer that each run allocates, filled with ``fill``; without one it must be written before it is read."""
+        return self._buffer(sys._getframe(1), BUFFER, name, shape, dtype, fill)
+
+    def _buffer(self, frame: FrameType, kind: str, name: str | None, shape: Any, dtype: Any, value: Any) -> Buffer:
+        site = self._site(frame)
+        self._refuse_while_running(site)
+        if name is None and kind is CONSTANT:
+            name = f"constant#{len(self.buffers)}"
+        if not isinstance(name, str) or not name.strip():
+            raise GraphError(f"{kind} recorded at {self.site(site)} needs a non-empty name, not {name!r}")
+        self._claim(self._buffer_names, name, kind, site)
+        try:
+            shape = None if shape is None else _shape(shape)
+            dtype = None if dtype is None else np.dtype(dtype)
+        except (TypeError, ValueError) as error:
+            raise GraphError(f"{kind} {name!r} recorded at {self.site(site)}: {error}") from error
+        buffer = Buffer(self, len(self.buffers), None, Declared(kind, name, shape, dtype, value, site))
+        self.buffers.append(buffer)
+        if kind is BUFFER and value is None:
+            self.unwritten.add(buffer)
+        return buffer
+
+    def output(self, name: str, value: Buffer | BufferSlice) -> None:
+        """Name ``value`` as an output: a run returns it under ``name`` and keeps it until then."""
+        site = self._site(sys._getframe(1))
+        self._refuse_while_running(site)
+        place = f"output {name!r} recorded at {self.site(site)}"
+        if not isinstance(name, str) or not name.strip():
+            raise GraphError(f"{place} needs a non-empty name")
+        if name in self.outputs:
+            raise GraphError(f"{place}: there is an output of that name already")
+        if not isinstance(value, Buffer | BufferSlice):
+            raise GraphError(f"{place} must be a buffer or a slice of one, not {type(value).__name__}")
+        buffer = value.buffer if isinstance(value, BufferSlice) else value
+        self._check_own(buffer, place)
+        if buffer in self.unwritten:
+            raise GraphError(f"{place}: nothing ever writes buffer {buffer.name!r}")
+        self.outputs[name] = value
+
+    # ---- items ------------------------------------------------------------------------------------------------
+
+    def call(self, work: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Record a call of ``work`` and return the buffer of its result (a tuple of them with ``outputs=n``).
+
+        Buffers among the arguments, also inside lists, tuples and dicts, are read; ``plait.write`` and
+        ``plait.update`` say otherwise. ``work`` is any callable, an ``async def``, or the name of a kernel.
+        """
+        return self._record(sys._getframe(1), self._options, work, args, kwargs)
+
+    def copy(self, target: Buffer | BufferSlice, source: Any) -> WorkItem:
+        """Record a copy of ``source`` (a buffer, a slice or an array) into ``target``, on a copy stream."""
+        return self._transfer(sys._getframe(1), self._options, COPY, target, source)
+
+    def fill(self, target: Buffer | BufferSlice, value: Any) -> WorkItem:
+        """Record a fill of ``target`` with the scalar ``value``, on a copy stream."""
+        return self._transfer(sys._getframe(1), self._options, FILL, target, value)
+
+    def barrier(self) -> WorkItem:
+        """Record a barrier: all items recorded before it finish before any recorded after it starts."""
+        site = self._site(sys._getframe(1))
+        self._refuse_while_running(site)
+        first = 0 if self._last_barrier is None else self._last_barrier
+        item = self._append(BARRIER, None, (), None, Options(name=None, groups=()), site)
+        self.explicit.extend((before, item.index) for before in range(first, item.index))
+        self._last_barrier = item.index
+        return item
+
+    def options(self, **options: Any) -> Recorder:
+        """What is recorded on the returned object has these options; ``plait.graph.options`` says what each means."""
+        return Recorder(self, self._merged(sys._getframe(1), self._options, options))
+
+    @contextmanager
+    def defaults(self, **options: Any) -> Iterator[None]:
+        """Options for what is recorded inside the ``with`` block."""
+        outer = self._options
+        self._options = self._merged(sys._getframe(2), outer, options, SHAREABLE)
+        try:
+            yield
+        finally:
+            self._options = outer
+
+    @contextmanager
+    def group(self, name: str, limit: int | None = None, **options: Any) -> Iterator[None]:
+        """A named work group: shared options, and at most ``limit`` of its items in flight at once."""
+        frame = sys._getframe(2)
+        place = f"group {name!r} recorded at {self.site(self._site(frame))}"
+        if not isinstance(name, str) or not name.strip():
+            raise GraphError(f"{place} needs a non-empty name")
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+            raise GraphError(f"{place}: limit must be an integer of at least 1 or None, not {limit!r}")
+        known = self.group_limits.setdefault(name, limit)
+        if known != limit:
+            raise GraphError(f"{place}: its limit is {known!r} already and cannot become {limit!r}")
+        outer = self._options
+        inner = self._merged(frame, outer, options, SHAREABLE)
+        if name not in inner.groups:
+            inner = Options(**{**_fields(inner), "groups": (*inner.groups, name)})
+        self._options = inner
+        try:
+            yield
+        finally:
+            self._options = outer
+
+    # ---- views ------------------------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """Changes whenever something is recorded."""
+        return len(self.items), len(self.buffers), len(self.outputs)
+
+    @property
+    def dag(self) -> nx.DiGraph[str]:
+        """The networkx view, frozen: node → ``item``, edge → ``hazards`` (words) and ``nbytes``."""
+        from plait.graph.interop import to_networkx  # noqa: PLC0415  interop imports this module
+
+        return to_networkx(self.program())
+
+    @staticmethod
+    def from_networkx(dag: nx.DiGraph[Any], name: str = "graph") -> Graph:
+        """A graph from a DiGraph whose nodes carry ``work=callable``; see ``plait.graph.interop``."""
+        from plait.graph.interop import from_networkx  # noqa: PLC0415  interop imports this module
+
+        return from_networkx(dag, name)
+
+    def program(self) -> Program:
+        """The checked, immutable snapshot that a plan is compiled from; cached until the graph changes."""
+        from plait.graph.program import snapshot  # noqa: PLC0415  program imports this module
+
+        if self._program is None or self._program.version != self.version:
+            self._program = snapshot(self)
+        return self._program
+
+    def site(self, index: int) -> str:
+        """``file:line`` of an interned call site."""
+        return self._sites.text(index)
+
+    # ---- recording --------------------------------------------------------------------------------------------
+
+    def _site(self, frame: FrameType) -> int:
+        return self._sites.add(frame.f_code, frame.f_lasti)
+
+    def _merged(
+        self, frame: FrameType, base: Options, given: Mapping[str, Any], allowed: tuple[str, ...] | None = None
+    ) -> Options:
+        try:
+            return merged(base, given) if allowed is None else merged(base, given, allowed)
+        except GraphError as error:
+            raise GraphError(f"{error} (recorded at {self.site(self._site(frame))})") from None
+
+    def _refuse_while_running(self, site: int) -> None:
+        if self.running:
+            raise GraphError(
+                f"graph {self.name!r} is running and cannot change (recorded at {self.site(site)}): "
+                "wait for its runs to end, or record into a new graph"
+            )
+
+    def _claim(self, names: dict[str, int], name: str, what: str, site: int) -> None:
+        if name in names:
+            raise GraphError(
+                f"duplicate name {name!r}: {what} recorded at {self.site(site)}, first used at {self.site(names[name])}"
+            )
+        names[name] = site
+
+    def _check_own(self, buffer: Buffer, place: str) -> None:
+        if buffer.graph is not self:
+            raise GraphError(
+                f"{place}: buffer {buffer.name!r} belongs to graph {buffer.graph.name!r}, not to {self.name!r}"
+            )
+
+    def _append(
+        self,
+        kind: str,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        options: Options,
+        site: int,
+    ) -> WorkItem:
+        index = len(self.items)
+        item = WorkItem(self, index, kind, function, args, kwargs, options, site)
+        if self._last_barrier is not None:
+            self.explicit.append((self._last_barrier, index))
+        if options.after:
+            self.explicit.extend((self._item_of(before, item).index, index) for before in options.after)
+        self.items.append(item)
+        self.offsets.append(len(self.access_buffers))
+        return item
+
+    def _item_of(self, before: Any, item: WorkItem) -> WorkItem:
+        if isinstance(before, tuple) and before and isinstance(before[0], Buffer):
+            before = before[0]
+        found = before.item if isinstance(before, Buffer) else before
+        if isinstance(before, str):
+            found = next((each for each in self.items if each.name == before), None)
+        if not isinstance(found, WorkItem) or found.graph is not self:
+            raise GraphError(f"item {item.name!r} recorded at {item.site}: after={before!r} is no item of this graph")
+        return found
+
+    def _record(
+        self, frame: FrameType, options: Options, work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        site = self._sites.add(frame.f_code, frame.f_lasti)
+        if self.running:
+            self._refuse_while_running(site)
+        if not callable(work) and not (isinstance(work, str) and work):
+            raise GraphError(
+                f"item recorded at {self.site(site)}: {work!r} is not callable and not the name of a kernel"
+            )
+        if options.name is not None:
+            self._claim(self._item_names, options.name, "item", site)
+        buffers, access_buffers = self.buffers, self.access_buffers
+        mark = len(access_buffers)
+        count = options.outputs
+        try:
+            kept = self._declare(args, site, work)
+            if kwargs:
+                self._declare(tuple(kwargs.values()), site, work, allow_uses=False)
+            first = len(buffers)
+            for index in range(first, first + count):
+                access_buffers.append(index)
+                self.access_modes.append(WRITE)
+            item = self._append(CALL, work, kept, kwargs or None, options, site)
+        except GraphError:
+            self._undo(mark, options.name)
+            raise
+        if count == 1:
+            result = Buffer(self, first, item, RESULT_DECLARED)
+            buffers.append(result)
+            item.outputs = (result,)
+            return result
+        item.outputs = tuple(Buffer(self, index, item, RESULT_DECLARED) for index in range(first, first + count))
+        buffers.extend(item.outputs)
+        return item.outputs
+
+    def _undo(self, mark: int, name: str | None) -> None:
+        del self.access_buffers[mark:]
+        del self.access_modes[mark:]
+        for access in [access for access in self.regions if access >= mark]:
+            del self.regions[access]
+        if name is not None:
+            self._item_names.pop(name, None)
+
+    def _transfer(self, frame: FrameType, options: Options, kind: str, target: Any, source: Any) -> WorkItem:
+        site = self._site(frame)
+        self._refuse_while_running(site)
+        place = f"{kind} recorded at {self.site(site)}"
+        if not isinstance(target, Buffer | BufferSlice):
+            raise GraphError(f"{place} needs a buffer or a slice of one as its target, not {type(target).__name__}")
+        if options.name is not None:
+            self._claim(self._item_names, options.name, kind, site)
+        mark = len(self.access_buffers)
+        try:
+            shape = getattr(source, "shape", None)
+            if kind is COPY and shape is not None and target.shape is not None and not _broadcasts(shape, target.shape):
+                raise GraphError(f"{place}: shape {shape} does not fit into {target.name!r} of {target.shape}")
+            self._declare((source,), site, kind)
+            self._access(target, WRITE, site, kind)
+            return self._append(kind, kind, (target, source), None, options, site)
+        except GraphError:
+            self._undo(mark, options.name)
+            raise
+
+    def _declare(self, args: tuple[Any, ...], site: int, work: Any, allow_uses: bool = True) -> tuple[Any, ...]:
+        """Append the accesses found among ``args``; return them without ``uses`` declarations."""
+        kept = args
+        unwritten = self.unwritten
+        for arg in args:
+            kind = type(arg)
+            if kind is Buffer:
+                if arg.graph is not self or arg in unwritten:
+                    self._access(arg, READ, site, work)
+                self.access_buffers.append(arg.index)
+                self.access_modes.append(READ)
+            elif kind in _LITERALS:
+                continue
+            elif kind is BufferSlice:
+                self._access(arg, READ, site, work)
+            elif kind is Access:
+                self._access(arg.target, arg.mode, site, work)
+            elif kind is Uses:
+                if not allow_uses:
+                    raise GraphError(f"item recorded at {self.site(site)}: uses({arg.name!r}) goes among the arguments")
+                self._use(arg)
+                kept = tuple(other for other in kept if other is not arg)
+            elif isinstance(arg, list | tuple | dict):
+                self._declare_nested(arg, site, work)
+        return kept
+
+    def _declare_nested(self, container: Any, site: int, work: Any) -> None:
+        seen: set[int] = set()
+        stack = [container]
+        while stack:
+            part = stack.pop()
+            if isinstance(part, list | tuple | dict):
+                if id(part) not in seen:
+                    seen.add(id(part))
+                    stack.extend(part.values() if isinstance(part, dict) else part)
+            elif isinstance(part, Uses):
+                raise GraphError(f"item recorded at {self.site(site)}: uses({part.name!r}) goes among the arguments")
+            elif isinstance(part, Access):
+                self._access(part.target, part.mode, site, work)
+            elif isinstance(part, Buffer | BufferSlice):
+                self._access(part, READ, site, work)
+
+    def _access(self, target: Buffer | BufferSlice, mode: int, site: int, work: Any) -> None:
+        buffer = target.buffer if type(target) is BufferSlice else target
+        assert isinstance(buffer, Buffer)
+        if buffer.graph is not self or (mode != WRITE and buffer in self.unwritten):
+            place = f"item {function_name(work)!r} recorded at {self.site(site)}"
+            self._check_own(buffer, place)
+            raise GraphError(
+                f"{place} {_MODE_WORDS[mode]} buffer {buffer.name!r} (from {buffer.site}) before anything "
+                "writes it: give the buffer a fill, or write it first"
+            )
+        if type(target) is BufferSlice and target.region is not None:
+            self.regions[len(self.access_buffers)] = target.region
+        self.access_buffers.append(buffer.index)
+        self.access_modes.append(mode)
+        if mode != READ:
+            self.unwritten.discard(buffer)
+            self.mutated.add(buffer.index)
+
+    def _use(self, use: Uses) -> None:
+        index = self._resources.get(use.name)
+        if index is None:
+            index = self._resources[use.name] = len(self.buffers)
+            self.buffers.append(Buffer(self, index, None, Declared(RESOURCE, f"resource:{use.name}")))
+        self.access_buffers.append(index)
+        self.access_modes.append(READ if use.shared else UPDATE)
+
+
+class Recorder:
+    """What ``Graph.options`` returns: records with those options."""
+
+    __slots__ = ("_graph", "_options")
+
+    def __init__(self, graph: Graph, options: Options) -> None:
+        self._graph = graph
+        self._options = options
+
+    def call(self, work: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """As ``Graph.call``."""
+        return self._graph._record(sys._getframe(1), self._options, work, args, kwargs)
+
+    def copy(self, target: Buffer | BufferSlice, source: Any) -> WorkItem:
+        """As ``Graph.copy``."""
+        return self._graph._transfer(sys._getframe(1), self._options, COPY, target, source)
+
+    def fill(self, target: Buffer | BufferSlice, value: Any) -> WorkItem:
+        """As ``Graph.fill``."""
+        return self._graph._transfer(sys._getframe(1), self._options, FILL, target, value)
+
+
+def _fields(options: Options) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in Options.__slots__}
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    sizes = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+    result = tuple(int(size) for size in sizes)
+    if any(size < 0 or size != given for size, given in zip(result, sizes, strict=True)):
+        raise ValueError(f"shape must be non-negative integers, not {shape!r}")
+    return result
+
+
+def _broadcasts(source: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(source, target) == tuple(target)
+    except ValueError:
+        return False

@@ -1,0 +1,282 @@
+"""Turn recorded arguments into callables on a run's value table: ``function(*getter(values))`` for every item.
+
+A run's values are one flat list: a slot per buffer, then slots for literal arguments, then the run's state and one
+slot for what nobody reads. An item with plain positional arguments costs one ``itemgetter``; whatever needs more
+(keywords, nested containers, slices, several outputs, retries) is packed once, when the plan is compiled.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from operator import itemgetter
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from plait.errors import WorkError
+from plait.graph.access import Access, Uses
+from plait.graph.buffer import Buffer, BufferSlice
+from plait.graph.hazards import READ, UPDATE
+from plait.graph.item import CALL, COPY, WorkItem
+from plait.graph.program import Program
+
+Values = list[Any]
+Getter = Callable[[Values], Any]
+
+
+class Attempts(Exception):
+    """All attempts of an item failed; carries one exception per attempt, oldest first."""
+
+    def __init__(self, causes: list[Exception]) -> None:
+        super().__init__(f"{len(causes)} attempts failed")
+        self.causes = causes
+
+
+class Binder:
+    """Compiles the items of one program to functions, getters and output slots over a shared value table."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.template: Values = [None] * len(program.buffers)
+        for buffer in program.buffers:
+            if buffer.kind == "constant":
+                self.template[buffer.index] = buffer.value
+        self._mutates = bool(program.mutated)
+        self._literals: dict[int, int] = {}
+
+    def slot_of(self, literal: Any) -> int:
+        """The slot of a literal argument; equal identities share one."""
+        slot = self._literals.get(id(literal))
+        if slot is None:
+            slot = self._literals[id(literal)] = len(self.template)
+            self.template.append(literal)
+        return slot
+
+    def bind(self, item: WorkItem, function: Any) -> tuple[Callable[..., Any], Getter, int]:
+        """``(call, getter, out)``: run the item by ``values[out] = call(*getter(values))``; out -1 keeps nothing."""
+        if item.kind is not CALL:
+            return self._bind_transfer(item)
+        guarded = self._mutates and self._guarded(item)
+        options, args = item.options, item.args
+        if not (item.kwargs or guarded or options.outputs > 1 or options.retries or options.timeout is not None):
+            slots = [arg.index for arg in args if type(arg) is Buffer]
+            if len(slots) != len(args):
+                slots = self._slots(args)
+            if len(slots) > 1:
+                return function, itemgetter(*slots), item.outputs[0].index
+            if len(slots) == len(args):
+                return function, _positional(slots), item.outputs[0].index
+        return self._bind_packed(item, function, guarded)
+
+    def _slots(self, args: tuple[Any, ...]) -> list[int]:
+        """Slots of positional arguments, empty if one needs more than a slot."""
+        slots = []
+        for arg in args:
+            if type(arg) is Buffer:
+                slots.append(arg.index)
+            elif isinstance(arg, list | tuple | dict | Access | BufferSlice | Uses):
+                return []
+            else:
+                slots.append(self.slot_of(arg))
+        return slots
+
+    def _guarded(self, item: WorkItem) -> bool:
+        """Whether a result that shares memory with an argument could later change under a reader's hands."""
+        mutated = self.program.mutated
+        if any(output.index in mutated for output in item.outputs):
+            return True
+        start, end = self.program.offsets[item.index], self.program.offsets[item.index + 1]
+        return any(index in mutated for index in self.program.access_buffers[start:end].tolist())
+
+    def _bind_transfer(self, item: WorkItem) -> tuple[Callable[..., Any], Getter, int]:
+        if item.kind not in ("copy", "fill"):
+            return _nothing, _positional([]), -1
+        target, source = _target(item.args[0]), _argument(item.args[1])
+        function = np.copyto if item.kind is COPY else _fill
+
+        def getter(values: Values) -> tuple[Any, Any]:
+            return target(values), source(values)
+
+        return function, getter, -1
+
+    def _bind_packed(self, item: WorkItem, function: Any, guarded: bool) -> tuple[Callable[..., Any], Getter, int]:
+        args = [_argument(arg) for arg in item.args if not isinstance(arg, Uses)]
+        kwargs = [(key, _argument(value)) for key, value in (item.kwargs or {}).items()]
+
+        def getter(values: Values) -> tuple[Any, list[Any], dict[str, Any]]:
+            return values, [get(values) for get in args], {key: get(values) for key, get in kwargs}
+
+        updated = [
+            _target(access.target)
+            for access in [*item.args, *(item.kwargs or {}).values()]
+            if isinstance(access, Access) and access.mode == UPDATE
+        ]
+        outputs = [output.index for output in item.outputs]
+        packed = Packed(item, function, outputs, guarded, updated if item.options.retries else [])
+        return packed, getter, -1
+
+
+class Packed:
+    """A call that needs more than positional arguments: keywords, several outputs, retries, protection of aliases."""
+
+    __slots__ = ("function", "guarded", "item", "outputs", "updated")
+
+    def __init__(self, item: WorkItem, function: Any, outputs: list[int], guarded: bool, updated: list[Getter]) -> None:
+        self.item = item
+        self.function = function
+        self.outputs = outputs
+        self.guarded = guarded
+        self.updated = updated
+
+    def __call__(self, values: Values, args: list[Any], kwargs: dict[str, Any]) -> None:
+        retries, timeout = self.item.options.retries, self.item.options.timeout
+        if not retries and timeout is None:
+            self.keep(values, args, kwargs, self.function(*args, **kwargs))
+            return
+        causes: list[Exception] = []
+        saved = self.save(values)
+        while True:
+            began = perf_counter()
+            try:
+                result = self.function(*args, **kwargs)
+                if timeout is not None and perf_counter() - began > timeout:
+                    raise TimeoutError(f"took {perf_counter() - began:.3g} s, longer than its timeout of {timeout} s")
+            except Exception as error:
+                causes.append(error)
+            else:
+                self.keep(values, args, kwargs, result)
+                return
+            self.restore(saved)
+            if len(causes) > retries or values[-2].stopping:
+                raise Attempts(causes) from causes[-1]
+
+    def save(self, values: Values) -> list[tuple[Any, Any]]:
+        """What the item updates in place, copied, so that a second attempt starts from the same bytes."""
+        return [(target, copy.deepcopy(target)) for target in (get(values) for get in self.updated)]
+
+    def restore(self, saved: list[tuple[Any, Any]]) -> None:
+        for target, before in saved:
+            target[...] = before
+
+    def keep(self, values: Values, args: list[Any], kwargs: dict[str, Any], result: Any) -> None:
+        """Store the result under the item's outputs; a wrong number of outputs is an error that says both numbers."""
+        if self.guarded:
+            result = _unshared(result, [*args, *kwargs.values()])
+        if len(self.outputs) == 1:
+            values[self.outputs[0]] = result
+            return
+        try:
+            parts = list(result)
+        except TypeError:
+            parts = [result]
+        if len(parts) != len(self.outputs):
+            raise ValueError(f"the call was recorded with outputs={len(self.outputs)} and returned {len(parts)}")
+        for slot, part in zip(self.outputs, parts, strict=True):
+            values[slot] = part
+
+
+def _positional(slots: list[int]) -> Getter:
+    """A getter of those slots' values as one sequence, made of C callables only."""
+    if len(slots) > 1:
+        return itemgetter(*slots)
+    start = slots[0] if slots else 0  # a getter of one index gives the bare value, a slice gives a sequence
+    return itemgetter(slice(start, start + len(slots)))
+
+
+def _nothing() -> None:
+    return None
+
+
+def _fill(target: Any, value: Any) -> None:
+    target[...] = value
+
+
+def _unshared(result: Any, args: list[Any]) -> Any:
+    if isinstance(result, np.ndarray):
+        return result.copy() if any(_shares(result, arg) for arg in args) else result
+    if type(result) in (list, tuple):
+        return type(result)(_unshared(part, args) for part in result)
+    return result
+
+
+def _shares(result: Any, arg: Any) -> bool:
+    if isinstance(arg, np.ndarray):
+        return bool(np.may_share_memory(result, arg))
+    if isinstance(arg, list | tuple):
+        return any(_shares(result, part) for part in arg)
+    return isinstance(arg, dict) and any(_shares(result, part) for part in arg.values())
+
+
+def _argument(arg: Any) -> Getter:
+    """A function from the value table to the value of one recorded argument."""
+    if isinstance(arg, Access):
+        return _argument(arg.target) if arg.mode == READ else _target(arg.target)
+    if isinstance(arg, Buffer):
+        return itemgetter(arg.index)
+    if isinstance(arg, BufferSlice):
+        index, keys = arg.buffer.index, arg.keys
+        if len(keys) == 1:
+            key = keys[0]
+            return lambda values: values[index][key]
+        return lambda values: _sliced(values[index], keys)
+    if isinstance(arg, list | tuple | dict) and _holds_buffers(arg):
+        return _container(arg)
+    return lambda values: arg
+
+
+def _sliced(value: Any, keys: tuple[Any, ...]) -> Any:
+    for key in keys:
+        value = value[key]
+    return value
+
+
+def _target(arg: Buffer | BufferSlice) -> Getter:
+    """Like ``_argument``, for what is written in place: one element is a 0-d view, not a copied scalar."""
+    if isinstance(arg, Buffer):
+        return itemgetter(arg.index)
+    index, keys = arg.buffer.index, arg.keys
+    last = keys[-1] if isinstance(keys[-1], tuple) else (keys[-1],)
+    views = (*keys[:-1], last if Ellipsis in last else (*last, Ellipsis))
+    return lambda values: _sliced(values[index], views)
+
+
+def _container(arg: Any) -> Getter:
+    if isinstance(arg, dict):
+        pairs = [(key, _argument(value)) for key, value in arg.items()]
+        return lambda values: {key: get(values) for key, get in pairs}
+    parts = [_argument(part) for part in arg]
+    kind = type(arg)
+    if hasattr(kind, "_make"):
+        return lambda values: kind._make(get(values) for get in parts)
+    make = tuple if isinstance(arg, tuple) else list
+    return lambda values: make(get(values) for get in parts)
+
+
+def _holds_buffers(arg: Any) -> bool:
+    seen: set[int] = set()
+    stack = [arg]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, Buffer | BufferSlice | Access):
+            return True
+        if isinstance(part, list | tuple | dict) and id(part) not in seen:
+            seen.add(id(part))
+            stack.extend(part.values() if isinstance(part, dict) else part)
+    return False
+
+
+def work_error(item: WorkItem, cause: BaseException, device: str | None, stream: str | None) -> WorkError:
+    """The WorkError of ``item``: one line that says where, with the original exception as the cause."""
+    causes = cause.causes if isinstance(cause, Attempts) else [cause]
+    last = causes[-1]
+    attempts = f" after {len(causes)} attempts" if len(causes) > 1 else ""
+    place = f" on stream {stream}" if stream else ""
+    return WorkError(
+        f"item {item.name!r} failed{attempts}{place}: {type(last).__name__}: {last} (recorded at {item.site})",
+        item=item.name,
+        device=device,
+        stream=stream,
+        site=item.site,
+        causes=causes,
+    )

@@ -1,0 +1,377 @@
+"""Host streams at work: each lane is a stream of the host device that serves ready items of the active runs.
+
+A lane's work is one operation on its stream, which runs items until none is ready; so tiny items cost no
+hand-over. One lane starts a run; others join when items turn out to be long enough to be worth a thread's wake-up.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable
+from heapq import heappop, heappush, heapreplace
+from time import perf_counter_ns
+from typing import Any
+
+from plait.devices import Stream
+from plait.scheduler.plan import COMPUTE, COPY, LOOP
+from plait.scheduler.state import SKIPPED, RunState
+from plait.scheduler.straight import run_straight
+
+COARSE_NS = 20_000  # an item this long pays for waking another thread
+SLICE_NS = 2_000_000  # a run keeps a lane this long while another of its urgency waits
+LOOK_S, LOOK_LONGEST_S = 200e-6, 5e-3  # how often a watching lane looks whether the serving one is stuck
+
+
+class Lane:
+    """One host stream as the dispatcher sees it."""
+
+    __slots__ = ("busy", "index", "kind", "retired", "since_ns", "stream")
+
+    def __init__(self, index: int, kind: int, stream: Stream) -> None:
+        self.index = index
+        self.kind = kind
+        self.stream = stream
+        self.busy = False
+        self.retired = False
+        self.since_ns = 0
+
+
+class Dispatcher:
+    """Serves the runs of one scheduler on its host streams.
+
+    ``post`` is called with a run that has news for the trio thread (an output, an async item, its end).
+    """
+
+    def __init__(self, compute: list[Stream], copy: list[Stream], post: Callable[[RunState], None]) -> None:
+        self.lanes = [Lane(index, COMPUTE, stream) for index, stream in enumerate(compute)]
+        self.lanes += [Lane(len(compute) + index, COPY, stream) for index, stream in enumerate(copy)]
+        self._post = post
+        # Guards the ready heaps and counts of all runs, and who serves them. A message to the trio thread for each
+        # item would cost ten times what a tiny item does.
+        self._lock = threading.Lock()
+        self._queues: tuple[list[Any], list[Any]] = ([], [])
+        self._runs: set[RunState] = set()
+        self._sequence = 0
+        self._bell = threading.Lock()  # rung to turn the watching lane into a serving one; guards nothing
+        self._bell.acquire()
+        self._watcher: Lane | None = None
+        self._rung = False
+        self._serving = [0, 0]
+        self._closing: Callable[[], None] | None = None
+
+    # ---- called from the trio thread --------------------------------------------------------------------------
+
+    def submit(self, state: RunState) -> None:
+        """Start serving a run."""
+        with self._lock:
+            state.begin_ns = perf_counter_ns()
+            state.vtime = min((other.vtime for other in self._runs), default=0.0)
+            self._runs.add(state)
+            self._announce(state, joining=False)
+            for other in self._runs:
+                if other.straight and other.priority < state.priority:
+                    other.attention = True
+            self._after(state)
+
+    def stop(self, state: RunState, reason: str) -> None:
+        """Start nothing more of a run; what is in flight drains."""
+        with self._lock:
+            if state in self._runs:
+                state.stop(reason)
+                self._after(state)
+
+    def take_loop_items(self, state: RunState) -> tuple[list[int], list[str]]:
+        """Async items to start now and outputs that became ready, for the trio thread."""
+        with self._lock:
+            taken: list[int] = []
+            while state.prepared and (position := state.pop(LOOP)) >= 0:
+                taken.append(position)
+            outputs, state.outputs_done = state.outputs_done, []
+            return taken, outputs
+
+    def settle_loop_item(self, state: RunState, position: int, error: BaseException | None) -> None:
+        """An async item ended."""
+        dead: list[Any] = []
+        with self._lock:
+            state.active -= 1
+            if error is None:
+                state.settle(position, dead)
+            else:
+                state.fail(position, error, -1, dead)
+            self._announce(state, joining=True)
+            self._after(state)
+
+    def abandon_loop_item(self, state: RunState, position: int) -> None:
+        """An async item was cancelled: the run is ending."""
+        with self._lock:
+            state.active -= 1
+            state.status[position] = SKIPPED
+            state.stop("the run was cancelled")
+            self._after(state)
+
+    def is_over(self, state: RunState) -> bool:
+        """Whether nothing of the run is in flight or will start."""
+        with self._lock:
+            return state not in self._runs
+
+    def close(self, closed: Callable[[], None]) -> None:
+        """Call ``closed`` once no lane is at work, on any thread; every run must be over."""
+        with self._lock:
+            self._closing = closed
+            if self._watcher is not None and not self._rung:
+                self._rung = True
+                self._bell.release()
+            self._post_idle()
+
+    # ---- under the lock ---------------------------------------------------------------------------------------
+
+    def _announce(self, state: RunState, joining: bool) -> None:
+        """Queue a run where it has work, and wake a lane where that pays."""
+        for kind in (COMPUTE, COPY):
+            if not state.has_work(kind):
+                continue
+            if not state.queued[kind]:
+                state.queued[kind] = True
+                self._sequence += 1
+                heappush(self._queues[kind], (-state.priority, state.vtime, self._sequence, state))
+            if kind == COPY or not joining or not self._serving[COMPUTE] or state.grain_ns >= COARSE_NS:
+                self._wake(kind)
+            elif self._watcher is None:
+                self._watch_with_idle_lane()
+
+    def _wake(self, kind: int) -> None:
+        if kind == COMPUTE and self._watcher is not None:
+            if not self._rung:
+                self._rung = True
+                self._bell.release()
+            return
+        for lane in self.lanes:
+            if lane.kind == kind and not lane.busy:
+                lane.busy = True
+                lane.stream.enqueue(self._lane_main, lane)
+                return
+
+    def _watch_with_idle_lane(self) -> None:
+        for lane in self.lanes:
+            if lane.kind == COMPUTE and not lane.busy:
+                lane.busy = lane.retired = True
+                self._watcher = lane
+                lane.stream.enqueue(self._lane_main, lane)
+                return
+
+    def _post_idle(self) -> None:
+        if self._closing is not None and not any(lane.busy for lane in self.lanes):
+            self._closing()
+
+    def _after(self, state: RunState) -> None:
+        """Tell the trio thread what it must know, once per batch."""
+        over = state.over and state in self._runs
+        if over:
+            state.end_ns = perf_counter_ns()
+            self._runs.discard(state)
+        if (over or state.has_news) and not state.mailed:
+            state.mailed = True
+            self._post(state)
+
+    def _pick(self, kind: int) -> RunState | None:
+        """The run to serve next: the most urgent, and among equals the one that has had the least lane time."""
+        queue = self._queues[kind]
+        while queue:
+            urgency, vtime, sequence, state = queue[0]
+            if not state.has_work(kind):
+                heappop(queue)
+                state.queued[kind] = False
+            elif vtime < state.vtime:
+                heapreplace(queue, (urgency, state.vtime, sequence, state))
+            else:
+                return state  # type: ignore[no-any-return]
+        return None
+
+    def _should_yield(self, state: RunState, kind: int, since_ns: int) -> bool:
+        """Whether another run should have this lane now."""
+        queue = self._queues[kind]
+        if not queue or (len(queue) == 1 and queue[0][3] is state):
+            return False
+        return queue[0][0] < -state.priority or perf_counter_ns() - since_ns > SLICE_NS
+
+    # ---- on a lane's thread -----------------------------------------------------------------------------------
+
+    def _lane_main(self, lane: Lane) -> None:
+        kind = lane.kind
+        with self._lock:
+            while True:
+                if lane.retired:
+                    self._watch(lane)
+                state = self._pick(kind)
+                if state is None:
+                    lane.busy = False
+                    self._post_idle()
+                    return
+                self._serving[kind] += 1
+                began = perf_counter_ns()
+                if not state.prepared:
+                    self._prepare(lane, state)
+                if state.straight:
+                    state.context.copy().run(self._serve_straight, lane, state)
+                else:
+                    state.context.copy().run(self._serve_counted, lane, state)
+                lane.since_ns = 0
+                state.vtime += perf_counter_ns() - began
+                self._serving[kind] -= 1
+                self._announce(state, joining=False)
+                self._after(state)
+
+    def _serve_straight(self, lane: Lane, state: RunState) -> None:
+        count, ends = len(state.plan.calls), state.plan.output_ends
+        state.owned = True
+        state.attention = state.stopping
+        if self._watcher is None and not state.plan.chain:
+            self._watch_with_idle_lane()
+        began = looked = perf_counter_ns()
+        chunk = 8
+        while state.straight and state.cursor < count and not state.stopping:
+            start = state.cursor
+            end = min(count, start + chunk)
+            following = bisect_right(ends, start)
+            if following < len(ends):
+                end = min(end, ends[following])
+            self._lock.release()
+            error = run_straight(state, start, end, lane.index)
+            self._lock.acquire()
+            position = state.cursor
+            if not state.straight:
+                self._resume(lane, state, position, error)
+                break
+            if error is not None:
+                dead: list[Any] = []
+                state.fail(position, error, lane.index, dead)
+                self._drop(dead)
+                break
+            now = perf_counter_ns()
+            state.grain_ns = (now - looked) // max(1, position - start)
+            if following < len(ends) and position == ends[following]:
+                state.pass_outputs(position)
+            if state.grain_ns > COARSE_NS and position < count and not state.plan.chain:
+                state.owned = False
+                state.promote()
+                break
+            if self._should_yield(state, COMPUTE, began):
+                break
+            if state.outputs_done:
+                self._after(state)
+            state.attention = state.stopping
+            chunk = min(256, 2 * chunk)
+            looked = now
+        state.owned = False
+
+    def _resume(self, lane: Lane, state: RunState, position: int, error: BaseException | None) -> None:
+        """Another lane promoted the run while this one was at ``position``."""
+        dead: list[Any] = []
+        if error is None:
+            state.resume(position, dead)
+        else:
+            state.fail(position, error, lane.index, dead)
+        self._drop(dead)
+
+    def _drop(self, dead: list[Any]) -> None:
+        """Let go of values without the lock: a destructor is user code."""
+        if dead:
+            self._lock.release()
+            dead.clear()
+            self._lock.acquire()
+
+    def _prepare(self, lane: Lane, state: RunState) -> None:
+        state.preparing = True
+        self._lock.release()
+        error = state.prepare()
+        self._lock.acquire()
+        state.prepared, state.preparing = True, False
+        if error is None:
+            state.pass_unwritten_outputs()
+        else:
+            state.errors.append((-1, error, lane.index))
+            state.stop("its buffers could not be allocated")
+
+    def _serve_counted(self, lane: Lane, state: RunState) -> None:
+        plan, values, kind, lock = state.plan, state.values, lane.kind, self._lock
+        calls, getters, outs = plan.calls, plan.getters, plan.outs
+        ready, other = state.ready[kind], state.ready[1 - kind]
+        dead: list[Any] = []
+        began = perf_counter_ns()
+        served = 0
+        while (position := state.pop(kind)) >= 0:
+            error = None
+            lane.since_ns = started = perf_counter_ns()
+            lock.release()
+            try:
+                values[outs[position]] = calls[position](*getters[position](values))
+            except BaseException as raised:
+                error = raised
+            finished = perf_counter_ns()
+            lock.acquire()
+            state.active -= 1
+            served += 1
+            if state.traced:
+                state.started[position] = started
+                state.finished[position] = finished
+                state.lanes[position] = lane.index
+                if error is None:
+                    state.measure(position)
+            state.grain_ns += (finished - started - state.grain_ns) >> 3
+            if error is None:
+                state.settle(position, dead)
+            else:
+                state.fail(position, error, lane.index, dead)
+                error = None
+            if len(ready) > 1 or other:
+                self._announce(state, joining=True)
+            self._drop(dead)
+            if state.has_news:
+                self._after(state)
+            if self._should_yield(state, kind, began):
+                break
+            if served & 31 == 0 and kind == COMPUTE and self._serving[COMPUTE] > 1 and state.grain_ns < COARSE_NS // 2:
+                lane.retired = self._watcher is None
+                break
+
+    # ---- the watching lane ------------------------------------------------------------------------------------
+
+    def _watch(self, lane: Lane) -> None:
+        """Wait, without work, until rung or until a serving lane is stuck in a long item while others could run."""
+        lane.retired = False
+        self._watcher = lane
+        timeout = LOOK_S
+        seen = self._progress()
+        while seen and not self._rung:
+            self._lock.release()
+            self._bell.acquire(timeout=timeout)
+            self._lock.acquire()
+            if self._rung:
+                break
+            now = self._progress()
+            if seen & now and self._split_stuck(seen & now):
+                break
+            seen = now
+            timeout = min(2 * timeout, LOOK_LONGEST_S)
+        self._bell.acquire(blocking=False)
+        self._rung = False
+        self._watcher = None
+
+    def _progress(self) -> set[tuple[object, int]]:
+        """A mark per serving compute lane or straight run that changes whenever an item of it ends."""
+        marks: set[tuple[object, int]] = {
+            (state, state.cursor) for state in self._runs if state.straight and state.owned
+        }
+        marks.update(
+            (lane, lane.since_ns) for lane in self.lanes if lane.kind == COMPUTE and lane.busy and lane.since_ns
+        )
+        return marks
+
+    def _split_stuck(self, stuck: set[tuple[object, int]]) -> bool:
+        """Make what a stuck lane holds back available; whether there is anything to take over."""
+        for mark, _ in stuck:
+            if isinstance(mark, RunState) and mark.straight and not mark.plan.chain:
+                mark.promote()
+                self._announce(mark, joining=False)
+        return any(state.has_work(COMPUTE) for state in self._runs)

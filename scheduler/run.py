@@ -1,0 +1,315 @@
+"""One execution of a plan: awaitable, cancellable, observable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import trio
+from plait.errors import PlaitError, RunCancelled, RunFailed, WorkError
+from plait.graph import BufferSlice
+from plait.scheduler.bind import Attempts, Packed, work_error
+from plait.scheduler.plan import KIND_WORDS, Plan
+from plait.scheduler.report import Report, build_report, peak_bytes
+from plait.scheduler.state import DONE, FAILED, RUNNING, SKIPPED, STATUS_WORDS, WAITING, RunState
+from plait.scheduler.trace import Trace, build_trace
+
+if TYPE_CHECKING:
+    from plait.scheduler.scheduler import Scheduler
+
+
+class Outputs(dict[str, Any]):
+    """A run's outputs by name. Under ``on_error="isolate"``: ``failed`` has the errors, ``missing`` names the rest."""
+
+    failed: tuple[WorkError, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: items by state, and ``fraction`` of all that have ended one way or another."""
+
+    total: int
+    done: int
+    running: int
+    failed: int
+    skipped: int
+
+    @property
+    def fraction(self) -> float:
+        return (self.done + self.failed + self.skipped) / self.total if self.total else 1.0
+
+
+class Run:
+    """A started plan. ``await run`` gives all outputs or raises RunFailed; it may be awaited any number of times.
+
+    Cancelling a wait for it leaves the run alone; ``run.cancel()`` stops it.
+    """
+
+    def __init__(self, scheduler: Scheduler, plan: Plan, state: RunState, timeout: float | None) -> None:
+        self.plan = plan
+        self._scheduler = scheduler
+        self._state = state
+        self._timeout = timeout
+        self._scope = trio.CancelScope()
+        self._news = trio.Event()
+        self._finished = trio.Event()
+        self._watched: dict[str, trio.Event] = {}
+        self._outputs = Outputs()
+        self._error: RunFailed | None = None
+        self._in_flight: list[int] = []
+        self._observed = False
+        self._cancelled = False
+        self._trace: Trace | None = None
+
+    def __repr__(self) -> str:
+        return f"<Run of {self.plan.program.graph.name!r}: {self.progress}>"
+
+    # ---- waiting ----------------------------------------------------------------------------------------------
+
+    def __await__(self) -> Generator[Any, Any, Outputs]:
+        return self._result().__await__()
+
+    async def _result(self) -> Outputs:
+        await self._finished.wait()
+        self._observed = True
+        if self._error is not None:
+            raise self._error
+        return self._outputs
+
+    async def output(self, name: str) -> Any:
+        """The output called ``name``, as soon as its last writer is done; RunFailed if it never will be."""
+        positions = self.plan.output_positions
+        if name not in positions:
+            raise PlaitError(f"the graph has no output {name!r} (its outputs: {', '.join(positions) or 'none'})")
+        if name not in self._outputs and not self._finished.is_set():
+            await self._watched.setdefault(name, trio.Event()).wait()
+        else:
+            await trio.lowlevel.checkpoint()
+        if name in self._outputs:
+            return self._outputs[name]
+        self._observed = True
+        raise self._error or RunFailed(f"output {name!r} was not computed", self._outputs.failed)
+
+    def cancel(self) -> None:
+        """Stop the run: nothing more starts, what is in flight is waited for; ``await run`` raises RunCancelled."""
+        if not self._finished.is_set():
+            self._cancelled = True
+            self._observed = True
+            self._stop("the run was cancelled")
+            self._scope.cancel()
+
+    # ---- looking ----------------------------------------------------------------------------------------------
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has ended, one way or another."""
+        return self._finished.is_set()
+
+    @property
+    def progress(self) -> Progress:
+        """How many items are done, running, failed, skipped."""
+        state = self._state
+        total = len(self.plan.calls)
+        if not state.status:
+            done, failed = min(state.cursor, total), int(state.failed_at >= 0)
+            skipped = total - done - failed if self.done else 0
+            return Progress(total, done, int(state.owned), failed, skipped)
+        count = state.status.count
+        skipped = count(SKIPPED) + (count(WAITING) if self.done else 0)
+        return Progress(total, count(DONE), count(RUNNING), count(FAILED), skipped)
+
+    def why(self, item: str) -> str:
+        """In words, why the item called ``item`` has not started, or what became of it."""
+        position = self.plan.position(item)
+        state = self._state
+        status = state.status_of(position)
+        if status != WAITING:
+            return f"{item!r} is {STATUS_WORDS[status]}" + (
+                f": {state.stop_reason}" if status == SKIPPED and state.stop_reason else ""
+            )
+        if state.stopping:
+            return f"{item!r} will not run: {state.stop_reason}"
+        offsets, sources = self.plan.waits.predecessors()
+        waits = [
+            f"{self.plan.item(int(source)).name!r} ({STATUS_WORDS[state.status_of(int(source))]})"
+            for source in sources[offsets[position] : offsets[position + 1]]
+            if state.status_of(int(source)) in (WAITING, RUNNING)
+        ]
+        if waits:
+            return f"{item!r} waits for {', '.join(waits)}"
+        full = [name for name, waiting in state.group_wait.items() if position in waiting]
+        if full:
+            return f"{item!r} is ready and waits for room in group {full[0]!r}"
+        return f"{item!r} is ready and waits for a free {KIND_WORDS[self.plan.kinds[position]]} stream"
+
+    @property
+    def trace(self) -> Trace:
+        """What happened, when and where; PlaitError while running, or if the scheduler was opened with trace=False."""
+        state = self._state
+        if not state.traced:
+            raise PlaitError("this run was not traced: open the scheduler with trace=True")
+        if not self.done:
+            raise PlaitError("the trace is complete when the run has ended: await the run first")
+        if self._trace is None:
+            streams = self._scheduler.stream_names
+            self._trace = build_trace(
+                self.plan, state.started, state.finished, state.lanes, streams, state.begin_ns, state.end_ns
+            )
+        return self._trace
+
+    def report(self) -> Report:
+        """Time against bounds, streams and how busy, critical path, peak memory; needs a trace."""
+        trace = self.trace
+        return build_report(self.plan, trace, peak_bytes(self.plan, self._state.finished, self._state.sizes))
+
+    # ---- driven by the scheduler ------------------------------------------------------------------------------
+
+    async def _drive(self) -> None:
+        """The run's own task: starts async items, publishes outputs, and leaves nothing running behind it."""
+        dispatcher, state = self._scheduler.dispatcher, self._state
+        deadline = math.inf if self._timeout is None else trio.current_time() + self._timeout
+        self._scope.deadline = deadline
+        timed_out = False
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    dispatcher.submit(state)
+                    while not dispatcher.is_over(state) and not state.stopping:
+                        await self._news.wait()
+                        self._news = trio.Event()
+                        items, outputs = dispatcher.take_loop_items(state)
+                        for position in items:
+                            nursery.start_soon(self._loop_item, position, name=self.plan.item(position).name)
+                        for name in outputs:
+                            self._publish(name)
+                    nursery.cancel_scope.cancel()
+            timed_out = self._scope.cancelled_caught and not self._cancelled
+        except BaseException:
+            self._cancelled = True
+            raise
+        finally:
+            self._stop("the run timed out" if timed_out else "the run was cancelled")
+            with trio.CancelScope(shield=True):  # a host item cannot be interrupted, and its buffers are in use
+                while not dispatcher.is_over(state):
+                    await self._news.wait()
+                    self._news = trio.Event()
+            self._end(timed_out)
+
+    def _stop(self, reason: str) -> None:
+        """Start nothing more, and remember what was in flight when that was first said."""
+        state = self._state
+        if not state.stopping:
+            self._in_flight = [place for place in self._unfinished() if state.status_of(place) == RUNNING]
+        self._scheduler.dispatcher.stop(state, reason)
+
+    async def _loop_item(self, position: int) -> None:
+        """Await one ``async def`` item on this loop."""
+        state = self._state
+        call, values = self.plan.calls[position], self._state.values
+        dispatcher = self._scheduler.dispatcher
+        started = perf_counter_ns()
+        error: BaseException | None = None
+        try:
+            args = self.plan.getters[position](values)
+            if isinstance(call, Packed):
+                await self._attempt(call, *args)
+            else:
+                values[self.plan.outs[position]] = await call(*args)
+        except Exception as raised:  # whatever user code raises is the item's failure
+            error = raised
+        except BaseException:
+            dispatcher.abandon_loop_item(state, position)
+            raise
+        if state.traced:
+            state.started[position], state.finished[position] = started, perf_counter_ns()
+            state.lanes[position] = len(dispatcher.lanes)
+            state.measure(position)
+        dispatcher.settle_loop_item(state, position, error)
+
+    async def _attempt(self, packed: Packed, values: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+        options = packed.item.options
+        timeout = math.inf if options.timeout is None else options.timeout
+        causes: list[Exception] = []
+        saved = packed.save(values) if options.retries else []
+        while True:
+            try:
+                with trio.fail_after(timeout):
+                    result = await packed.function(*args, **kwargs)
+            except trio.TooSlowError:
+                causes.append(TimeoutError(f"took longer than its timeout of {timeout} s"))
+            except Exception as error:
+                causes.append(error)
+            else:
+                packed.keep(values, args, kwargs, result)
+                return
+            if len(causes) > options.retries or self._state.stopping:
+                raise Attempts(causes) from causes[-1]
+            packed.restore(saved)
+
+    def _publish(self, name: str) -> None:
+        if name in self._outputs:
+            return
+        value = self.plan.program.outputs[name]
+        if isinstance(value, BufferSlice):
+            result = self._state.values[value.buffer.index]
+            for key in value.keys:
+                result = result[key]
+            result = result.copy() if isinstance(result, np.ndarray) else result
+        else:
+            result = self._state.values[value.index]
+        self._outputs[name] = result
+        if name in self._watched:
+            self._watched[name].set()
+
+    def _unfinished(self) -> list[int]:
+        state = self._state
+        if state.status:
+            return [place for place, status in enumerate(state.status) if status in (WAITING, RUNNING, SKIPPED)]
+        return [place for place in range(state.cursor, len(self.plan.calls)) if place != state.failed_at]
+
+    def _end(self, timed_out: bool) -> None:
+        """Settle the outcome, let go of every value, wake who waits."""
+        state, plan = self._state, self.plan
+        device, streams = plan.device, self._scheduler.stream_names
+        errors = [
+            work_error(plan.item(position), error, device, streams[lane])
+            if position >= 0
+            else WorkError(str(error), item="(buffers)", device=device, causes=[error])
+            for position, error, lane in state.errors
+        ]
+        name = plan.program.graph.name
+        unfinished = self._unfinished() if errors or state.stopping else []
+        stopped = tuple(plan.item(position).name for position in unfinished)
+        if self._cancelled or timed_out:
+            why = f"the run timed out after {self._timeout} s" if timed_out else "the run was cancelled"
+            cause: Exception = TimeoutError(why) if timed_out else RuntimeError(why)
+            for position in self._in_flight or unfinished[:1]:
+                if all(position != failed for failed, _, _ in state.errors):
+                    errors.append(work_error(plan.item(position), cause, device, None))
+            if errors:
+                kind = RunFailed if timed_out else RunCancelled
+                self._fail(kind(f"run of graph {name!r}: {why}", errors), stopped)
+        elif errors and not state.isolate:
+            self._fail(RunFailed(f"run of graph {name!r} failed", errors), stopped)
+        if self._error is None:
+            for output, writers in plan.output_positions.items():
+                if all(state.status_of(writer) == DONE for writer in writers):
+                    self._publish(output)
+            self._outputs.failed = tuple(errors)
+            self._outputs.missing = tuple(output for output in plan.output_positions if output not in self._outputs)
+        state.values.clear()
+        state.errors.clear()  # a traceback holds its frames, and those hold values
+        plan.program.graph.running -= 1
+        self._scheduler.forget(self)
+        self._finished.set()
+        for event in self._watched.values():
+            event.set()
+
+    def _fail(self, error: RunFailed, stopped: tuple[str, ...]) -> None:
+        error.stopped = stopped
+        self._error = error

@@ -1,0 +1,214 @@
+"""The scheduler: one nursery in which runs of plans share the streams of the devices."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import networkx as nx
+import trio
+from plait.devices import Device
+from plait.devices import device as find_device
+from plait.devices import devices as all_devices
+from plait.errors import PlaitError, PlanError
+from plait.graph import Graph
+from plait.scheduler.inputs import checked_inputs
+from plait.scheduler.lanes import Dispatcher
+from plait.scheduler.plan import Plan, compile_plan
+from plait.scheduler.policies import Policy, find_policy
+from plait.scheduler.run import Outputs, Run
+from plait.scheduler.state import RunState
+
+Runnable = Plan | Graph | nx.DiGraph
+COPY_STREAMS = 2
+_ON_ERROR = ("stop", "isolate")
+
+
+class Scheduler:
+    """Runs plans; open one with ``plait.open_scheduler``."""
+
+    def __init__(
+        self,
+        devices: tuple[Device, ...],
+        streams: int,
+        policy: str | Policy,
+        on_error: str,
+        trace: bool,
+        nursery: trio.Nursery,
+    ) -> None:
+        self.devices = devices
+        self._policy = policy
+        self._on_error = on_error
+        self._traced = trace
+        self._nursery = nursery
+        self._token = trio.lowlevel.current_trio_token()
+        self._mail: deque[RunState] = deque()
+        self._mail_sent = False
+        self._runs: dict[RunState, Run] = {}
+        self._failed: list[Run] = []
+        self._plans: WeakKeyDictionary[Graph, Plan] = WeakKeyDictionary()
+        self._grains: WeakKeyDictionary[Plan, int] = WeakKeyDictionary()
+        self._closed = False
+        host = next((device for device in devices if device.platform == "host"), None)
+        self._compute = [host.stream(name=f"host/compute:{k}") for k in range(streams)] if host else []
+        self._copy = [host.stream(kind="copy", name=f"host/copy:{k}") for k in range(COPY_STREAMS)] if host else []
+        self.stream_names = (*(stream.name for stream in [*self._compute, *self._copy]), "loop")
+        self.dispatcher = Dispatcher(self._compute, self._copy, self._post)
+
+    def compile(self, graph: Graph | nx.DiGraph[Any]) -> Plan:
+        """The plan of ``graph`` for this scheduler's devices; the same plan again while the graph is unchanged."""
+        if not isinstance(graph, Graph):
+            graph = Graph.from_networkx(graph)
+        program = graph.program()
+        plan = self._plans.get(graph)
+        if plan is None or plan.program is not program:
+            plan = compile_plan(program, self.devices, (len(self._compute), len(self._copy)), self._policy)
+            self._plans[graph] = plan
+        return plan
+
+    def start(
+        self,
+        runnable: Plan | Graph | nx.DiGraph[Any],
+        inputs: Mapping[str, Any] | None = None,
+        /,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+        on_error: str | None = None,
+        **named: Any,
+    ) -> Run:
+        """Start a run and return at once. Inputs come by keyword, or in a mapping where a name is not free.
+
+        ``timeout`` is in seconds; a larger ``priority`` is served first. GraphError for wrong inputs, before anything
+        runs; PlaitError after the scheduler has closed.
+        """
+        if self._closed:
+            raise PlaitError("this scheduler is closed: start runs inside its `async with` block")
+        if timeout is not None and not timeout > 0:
+            raise PlaitError(f"timeout must be a positive number of seconds, not {timeout!r}")
+        plan = runnable if isinstance(runnable, Plan) else self.compile(runnable)
+        if plan.streams != (len(self._compute), len(self._copy)):
+            raise PlanError("this plan was compiled for other streams: compile it with this scheduler")
+        state = RunState(
+            plan,
+            checked_inputs(plan.program, {**(inputs or {}), **named}),
+            priority=priority,
+            isolate=_checked_on_error(on_error or self._on_error) == "isolate",
+            traced=self._traced,
+            grain_ns=self._grains.get(plan, 0),
+        )
+        run = Run(self, plan, state, timeout)
+        self._runs[state] = run
+        plan.program.graph.running += 1
+        self._nursery.start_soon(run._drive, name=f"run of {plan.program.graph.name}")
+        return run
+
+    async def run(
+        self, runnable: Plan | Graph | nx.DiGraph[Any], inputs: Mapping[str, Any] | None = None, /, **named: Any
+    ) -> Outputs:
+        """``await start(...)``; cancelling this wait cancels the run."""
+        run = self.start(runnable, inputs, **named)
+        try:
+            return await run
+        finally:
+            run.cancel()
+
+    def forget(self, run: Run) -> None:
+        """A run has ended."""
+        del self._runs[run._state]
+        self._grains[run.plan] = run._state.grain_ns
+        if run._error is not None:
+            self._failed.append(run)
+
+    def _post(self, state: RunState) -> None:
+        """Any thread: the run has news. One message to the loop carries all that gather until it is read."""
+        self._mail.append(state)
+        if not self._mail_sent:
+            self._mail_sent = True
+            self._token.run_sync_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        self._mail_sent = False
+        while self._mail:
+            state = self._mail.popleft()
+            state.mailed = False  # what is posted from here on is news again
+            run = self._runs.get(state)
+            if run is not None:
+                run._news.set()
+
+    async def _close(self) -> None:
+        self._closed = True
+        closed = trio.Event()
+        with trio.CancelScope(shield=True):  # streams must be still before they are given back
+            self.dispatcher.close(lambda: self._token.run_sync_soon(closed.set))
+            await closed.wait()
+        for stream in [*self._compute, *self._copy]:
+            stream.close()
+
+    def _raise_unseen(self) -> None:
+        """An error that nobody awaited must not vanish with the scheduler."""
+        for run in self._failed:
+            if not run._observed and run._error is not None:
+                raise run._error
+
+
+@asynccontextmanager
+async def open_scheduler(
+    *,
+    devices: str | Device | Iterable[str | Device] = "all",
+    streams: int = 4,
+    policy: str | Policy = "critical-path",
+    memory_limit: None = None,
+    on_error: str = "stop",
+    trace: bool = True,
+) -> AsyncIterator[Scheduler]:
+    """A scheduler over ``devices`` ("all", a name, or several) with ``streams`` compute streams on each.
+
+    Leaving the block waits for the runs that are under way; leaving it by an error or a cancel stops them. Either way
+    nothing of them is left running. A run that failed and was never awaited raises its RunFailed here.
+    """
+    if not isinstance(streams, int) or isinstance(streams, bool) or not 1 <= streams <= 250:
+        raise PlanError(f"streams must be an integer from 1 to 250, not {streams!r}")
+    if memory_limit is not None:
+        raise PlanError("memory_limit is not supported by the host platform: leave it None")
+    find_policy(policy)
+    _checked_on_error(on_error)
+    chosen = _chosen(devices)
+    failure: BaseException | None = None
+    async with trio.open_nursery() as nursery:
+        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery)
+        try:
+            yield scheduler
+        except BaseException as error:
+            failure = error
+            nursery.cancel_scope.cancel()
+    await scheduler._close()
+    if failure is not None:
+        raise failure
+    scheduler._raise_unseen()
+
+
+def _chosen(devices: str | Device | Iterable[str | Device]) -> tuple[Device, ...]:
+    if isinstance(devices, str) and devices.lower() == "all":
+        return all_devices()
+    wanted = [devices] if isinstance(devices, str | Device) else list(devices)
+    return tuple(find_device(each) if isinstance(each, str) else each for each in wanted)
+
+
+def _checked_on_error(on_error: str) -> str:
+    if on_error not in _ON_ERROR:
+        raise PlanError(f"on_error must be one of {', '.join(map(repr, _ON_ERROR))}, not {on_error!r}")
+    return on_error
+
+
+def default_streams() -> int:
+    """Compute streams for ``plait.run``: one for each core this process may use, at most 8."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:
+        cores = os.cpu_count() or 1
+    return max(1, min(8, cores))

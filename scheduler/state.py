@@ -1,0 +1,314 @@
+"""The state machine of one run on the host: what is ready, running, done, failed, and whose bytes may go.
+
+A run of tiny items begins *straight*: its items run one after the other in plan order and nothing is counted. As
+soon as an item turns out to be long it becomes *counted*: ready heaps, pending counts, any number of streams.
+Every method is called with the dispatcher's lock held, and none of them waits or calls user code.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+import numpy as np
+from plait.graph import BUFFER, INPUT
+from plait.scheduler.bind import Values
+from plait.scheduler.plan import COMPUTE, LOOP, Plan
+
+WAITING, RUNNING, DONE, FAILED, SKIPPED = 0, 1, 2, 3, 4
+STATUS_WORDS = ("waiting", "running", "done", "failed", "skipped")
+
+
+class RunState:
+    """One run of a plan: the value table, and per position its status and how many waits it has left."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        inputs: dict[str, Any],
+        *,
+        priority: int = 0,
+        isolate: bool = False,
+        traced: bool = False,
+        grain_ns: int = 0,
+    ) -> None:
+        count = len(plan.calls)
+        self.plan = plan
+        self.priority = priority
+        self.isolate = isolate
+        self.traced = traced
+        self.grain_ns = grain_ns
+        self.values = _bound(plan, inputs)
+        self.values[-2] = self
+        self.prepared = not plan.allocates and not plan.program.mutated
+        self.preparing = False
+        self.context = contextvars.copy_context()
+        self.straight = plan.straight and grain_ns < 20_000
+        self.owned = False
+        self.cursor = self.promoted_at = 0
+        self.attention = False
+        self.stopping = False
+        self.active = 0
+        self.settled = 0
+        self.status = bytearray(0 if self.straight else count)
+        self.pending: list[int] = []
+        self.uses: list[int] = []
+        self.ready: tuple[list[int], list[int], list[int]] = ([], [], [])
+        self.failed_at = -1
+        self.errors: list[tuple[int, BaseException, int]] = []
+        self.stop_reason: str | None = None
+        self.outputs_left = {name: len(writers) for name, writers in plan.output_positions.items()}
+        self.outputs_done: list[str] = []
+        self.group_use = dict.fromkeys(plan.program.group_limits, 0)
+        self.group_wait: dict[str, list[int]] = {}
+        self.vtime = 0.0
+        self.queued = [False, False]
+        self.mailed = False
+        self.begin_ns = self.end_ns = 0
+        self.started: list[int] = [0] * count if traced else []
+        self.finished: list[int] = [0] * count if traced else []
+        self.lanes = bytearray(count if traced else 0)
+        self.sizes: list[int] = [0] * len(self.values) if traced else []
+        if not self.straight:
+            self.count_from(0)
+        if self.prepared:
+            self.pass_unwritten_outputs()
+
+    # ---- straight ---------------------------------------------------------------------------------------------
+
+    def promote(self) -> None:
+        """Go from straight to counted. The item under the cursor stays its owner's, who settles it or hands it back."""
+        self.straight = False
+        self.attention = True  # before the cursor is read: see run_straight
+        count = len(self.plan.calls)
+        cursor = self.promoted_at = self.cursor
+        self.status = bytearray(count)
+        self.status[:cursor] = bytes([DONE]) * cursor
+        self.settled = cursor
+        self.pass_outputs(cursor)
+        self.count_from(cursor)
+        if self.owned and cursor < count:
+            self.status[cursor] = RUNNING
+            self.ready[COMPUTE].remove(cursor)
+            heapify(self.ready[COMPUTE])
+
+    def resume(self, position: int, dead: list[Any]) -> None:
+        """After ``promote``, the owner left its loop before running ``position``: settle what it ran since."""
+        for ran in range(self.promoted_at, position):
+            self.settle(ran, dead)
+        if position == self.promoted_at < len(self.plan.calls):
+            self.status[position] = WAITING
+            heappush(self.ready[COMPUTE], position)
+
+    def pass_unwritten_outputs(self) -> None:
+        """Once the run's buffers are there: the outputs that no item writes are ready."""
+        self.outputs_done += [name for name, left in self.outputs_left.items() if not left]
+
+    def pass_outputs(self, cursor: int) -> None:
+        """Note the outputs whose last writer stands before ``cursor`` in a straight run."""
+        for name, left in self.outputs_left.items():
+            if left and self.plan.output_positions[name][-1] < cursor:
+                self.outputs_left[name] = 0
+                self.outputs_done.append(name)
+
+    def count_from(self, cursor: int) -> None:
+        """Count waits and uses of the items at ``cursor`` and after; what waits for nothing becomes ready."""
+        plan = self.plan
+        count = len(plan.calls)
+        waits = plan.waits
+        left = waits.target[waits.source >= cursor]
+        pending = np.bincount(left, minlength=count)[:count]
+        self.pending = pending.tolist()
+        slots = np.asarray(plan.access_slots[plan.access_offsets[cursor] :], dtype=np.int64)
+        self.uses = (np.bincount(slots, minlength=len(plan.keep)) + plan.keep).tolist()
+        kinds = plan.kinds
+        for position in (np.flatnonzero(pending[cursor:] == 0) + cursor).tolist():
+            self.ready[kinds[position]].append(position)
+        for name in [name for name, left in self.outputs_left.items() if left]:
+            self.outputs_left[name] = sum(writer >= cursor for writer in plan.output_positions[name])
+
+    # ---- counted ----------------------------------------------------------------------------------------------
+
+    def pop(self, kind: int) -> int:
+        """Take the most urgent ready item of ``kind`` whose groups have room; -1 if there is none."""
+        ready = self.ready[kind]
+        groups = self.plan.groups
+        while ready and not self.stopping:
+            position = heappop(ready)
+            if groups and position in groups and not self._enter(position):
+                continue
+            self.status[position] = RUNNING
+            self.active += 1
+            return position
+        return -1
+
+    def _enter(self, position: int) -> bool:
+        names = self.plan.groups[position]
+        limits = self.plan.program.group_limits
+        for name in names:
+            if self.group_use[name] >= (limits[name] or 0):
+                heappush(self.group_wait.setdefault(name, []), position)
+                return False
+        for name in names:
+            self.group_use[name] += 1
+        return True
+
+    def _leave(self, position: int) -> None:
+        for name in self.plan.groups[position]:
+            self.group_use[name] -= 1
+            waiting = self.group_wait.get(name)
+            if waiting:
+                freed = heappop(waiting)
+                heappush(self.ready[self.plan.kinds[freed]], freed)
+
+    def settle(self, position: int, dead: list[Any]) -> None:
+        """An item is done: its successors lose a wait; values that nobody needs any more move to ``dead``."""
+        plan = self.plan
+        pending = self.pending
+        self.status[position] = DONE
+        self.settled += 1
+        offsets = plan.successor_offsets
+        for successor in plan.successors[offsets[position] : offsets[position + 1]]:
+            left = pending[successor] - 1
+            pending[successor] = left
+            if not left and self.status[successor] == WAITING:
+                heappush(self.ready[plan.kinds[successor]], successor)
+        self.release(position, dead)
+        if plan.groups and position in plan.groups:
+            self._leave(position)
+        for name in plan.outputs_at.get(position, ()):
+            left = self.outputs_left[name] - 1
+            self.outputs_left[name] = left
+            if not left:
+                self.outputs_done.append(name)
+
+    def release(self, position: int, dead: list[Any]) -> None:
+        """Give up the item's uses of its slots."""
+        plan = self.plan
+        uses, values = self.uses, self.values
+        offsets = plan.access_offsets
+        for slot in plan.access_slots[offsets[position] : offsets[position + 1]]:
+            left = uses[slot] - 1
+            uses[slot] = left
+            if not left:
+                dead.append(values[slot])
+                values[slot] = None
+
+    def fail(self, position: int, error: BaseException, lane: int, dead: list[Any]) -> None:
+        """An item failed: stop the run, or skip what any path joins to it."""
+        self.errors.append((position, error, lane))
+        if self.straight:
+            self.failed_at = position
+            if not self.isolate:
+                self.stop("an item failed")
+                return
+            self.owned = False
+            self.promote()
+            self.ready[COMPUTE].remove(position)
+            heapify(self.ready[COMPUTE])
+        self.status[position] = FAILED
+        self.settled += 1
+        self.release(position, dead)
+        if self.plan.groups and position in self.plan.groups:
+            self._leave(position)
+        if not self.isolate:
+            self.stop("an item failed")
+            return
+        offsets, successors = self.plan.successor_offsets, self.plan.successors
+        stack = [position]
+        while stack:
+            current = stack.pop()
+            for successor in successors[offsets[current] : offsets[current + 1]]:
+                if self.status[successor] == WAITING:
+                    self.status[successor] = SKIPPED
+                    self.settled += 1
+                    self.release(successor, dead)
+                    stack.append(successor)
+
+    def stop(self, reason: str) -> None:
+        """Start nothing more; what is in flight drains."""
+        self.stopping = True
+        self.attention = True
+        self.stop_reason = self.stop_reason or reason
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is in flight and nothing will start any more."""
+        if self.straight:
+            return not self.owned and not self.preparing and (self.stopping or self.cursor >= len(self.plan.calls))
+        return (
+            not self.active
+            and not self.owned
+            and not self.preparing
+            and (self.stopping or self.settled >= len(self.plan.calls))
+        )
+
+    def has_work(self, kind: int) -> bool:
+        """Whether a stream of ``kind`` could start something now."""
+        if self.stopping or self.preparing:
+            return False
+        if not self.prepared:
+            return kind == COMPUTE
+        if self.straight:
+            return kind == COMPUTE and not self.owned and self.cursor < len(self.plan.calls)
+        return bool(self.ready[kind])
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the trio thread has something to do for the run."""
+        return bool(self.stopping or self.outputs_done or (self.ready[LOOP] and self.prepared))
+
+    def status_of(self, position: int) -> int:
+        """The status of one position, straight or counted."""
+        if self.status:
+            return self.status[position]
+        if position == self.failed_at:
+            return FAILED
+        if position < self.cursor:
+            return DONE
+        if self.stopping and not self.owned:
+            return SKIPPED
+        return RUNNING if position == self.cursor and self.owned else WAITING
+
+    def measure(self, position: int) -> None:
+        """Note the bytes of the item's results, for the report."""
+        for buffer in self.plan.item(position).outputs:
+            self.sizes[buffer.index] = getattr(self.values[buffer.index], "nbytes", 0)
+
+    def prepare(self) -> BaseException | None:
+        """Allocate the run's own buffers, and copy the inputs and constants that it writes. Called without the lock."""
+        values = self.values
+        mutated = self.plan.program.mutated
+        try:
+            for buffer in self.plan.program.buffers:
+                if buffer.kind == BUFFER:
+                    values[buffer.index] = array = _allocated(buffer)
+                    if self.traced:
+                        self.sizes[buffer.index] = array.nbytes
+                elif buffer.index in mutated and buffer.item is None:
+                    values[buffer.index] = _copied(values[buffer.index])
+        except Exception as error:  # a MemoryError, or whatever an input's own copy raises
+            return error
+        return None
+
+
+def _allocated(buffer: Any) -> np.ndarray[Any, Any]:
+    if buffer.value is None:
+        return np.empty(buffer.shape, buffer.dtype)
+    if np.isscalar(buffer.value) and buffer.value == 0:
+        return np.zeros(buffer.shape, buffer.dtype)
+    return np.full(buffer.shape, buffer.value, buffer.dtype)
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else copy.deepcopy(value)
+
+
+def _bound(plan: Plan, inputs: dict[str, Any]) -> Values:
+    values = plan.template.copy()
+    for name, buffer in plan.program.inputs.items():
+        if buffer.kind == INPUT:
+            values[buffer.index] = inputs[name]
+    return values

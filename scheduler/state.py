@@ -282,7 +282,7 @@ class RunState:
         values = self.values
         mutated = self.plan.program.mutated
         try:
-            for buffer in self.plan.program.buffers:
+            for buffer in self.plan.program.declared:
                 if buffer.kind == BUFFER:
                     values[buffer.index] = array = _allocated(buffer)
                     if self.traced:

@@ -345,6 +345,8 @@ class Dispatcher:
                 self._after(state)
             if self._should_yield(state, kind, began):
                 break
+            if served & 31 == 0 and state.grain_ns < COARSE_NS // 4 and state.demote():
+                break
             if served & 31 == 0 and kind == COMPUTE and self._serving[COMPUTE] > 1 and state.grain_ns < COARSE_NS // 2:
                 lane.retired = self._watcher is None
                 break

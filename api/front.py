@@ -14,8 +14,6 @@ import trio
 from plait.graph import Graph
 from plait.scheduler import Outputs, Run, default_streams, open_scheduler
 
-Runnable = Graph | nx.DiGraph
-
 
 def run(
     graph: Graph | nx.DiGraph[Any],

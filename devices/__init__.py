@@ -12,6 +12,7 @@ from plait.devices.host import (
     HostPlatform,
     HostStream,
     bounded_blas,
+    usable_cores,
 )
 from plait.devices.mark import Mark
 from plait.devices.platforms import device, devices, platforms, register
@@ -39,6 +40,7 @@ __all__ = [
     "devices",
     "platforms",
     "register",
+    "usable_cores",
     "wait",
 ]
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from plait.graph.program import Program
 
 _LITERALS = frozenset({int, float, str, bool, bytes, complex, type(None), np.ndarray, np.float64, np.dtype})
+_ONE_READ = bytes([READ])
+_ONE_WRITE = bytes([WRITE])
 _MODE_WORDS = {READ: "reads", WRITE: "writes", UPDATE: "updates"}
 
 
@@ -48,6 +50,7 @@ class Graph:
         self.name = name
         self.items: list[WorkItem] = []
         self.buffers: list[Buffer] = []
+        self.declared: list[Buffer] = []
         self.outputs: dict[str, Buffer | BufferSlice] = {}
         self.group_limits: dict[str, int | None] = {}
         self.regions: dict[int, Region] = {}
@@ -106,6 +109,7 @@ class Graph:
             raise GraphError(f"{kind} {name!r} recorded at {self.site(site)}: {error}") from error
         buffer = Buffer(self, len(self.buffers), None, Declared(kind, name, shape, dtype, value, site))
         self.buffers.append(buffer)
+        self.declared.append(buffer)
         if kind is BUFFER and value is None:
             self.unwritten.add(buffer)
         return buffer
@@ -296,23 +300,21 @@ class Graph:
             raise GraphError(
                 f"item recorded at {self.site(site)}: {work!r} is not callable and not the name of a kernel"
             )
-        if options.name is not None:
-            self._claim(self._item_names, options.name, "item", site)
-        buffers, access_buffers = self.buffers, self.access_buffers
-        mark = len(access_buffers)
-        count = options.outputs
-        try:
-            kept = self._declare(args, site, work)
-            if kwargs:
-                self._declare(tuple(kwargs.values()), site, work, allow_uses=False)
-            first = len(buffers)
-            for index in range(first, first + count):
-                access_buffers.append(index)
-                self.access_modes.append(WRITE)
-            item = self._append(CALL, work, kept, kwargs or None, options, site)
-        except GraphError:
-            self._undo(mark, options.name)
-            raise
+        buffers = self.buffers
+        read = [arg.index for arg in args if type(arg) is Buffer and arg.graph is self]
+        if options is DEFAULT and len(read) == len(args) and not kwargs and not self.unwritten:
+            # What most calls are: whole, written buffers in, one result out, nothing to check or to order.
+            read.append(len(buffers))
+            self.access_buffers.extend(read)
+            self.access_modes.frombytes(_ONE_READ * len(args) + _ONE_WRITE)
+            item = WorkItem(self, len(self.items), CALL, work, args, None, options, site)
+            self.items.append(item)
+            self.offsets.append(len(self.access_buffers))
+            if self._last_barrier is not None:
+                self.explicit.append((self._last_barrier, item.index))
+        else:
+            item = self._record_checked(options, site, work, args, kwargs)
+        count, first = options.outputs, len(buffers)
         if count == 1:
             result = Buffer(self, first, item, RESULT_DECLARED)
             buffers.append(result)
@@ -321,6 +323,25 @@ class Graph:
         item.outputs = tuple(Buffer(self, index, item, RESULT_DECLARED) for index in range(first, first + count))
         buffers.extend(item.outputs)
         return item.outputs
+
+    def _record_checked(
+        self, options: Options, site: int, work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> WorkItem:
+        if options.name is not None:
+            self._claim(self._item_names, options.name, "item", site)
+        mark = len(self.access_buffers)
+        try:
+            kept = self._declare(args, site, work)
+            if kwargs:
+                self._declare(tuple(kwargs.values()), site, work, allow_uses=False)
+            first = len(self.buffers)
+            for index in range(first, first + options.outputs):
+                self.access_buffers.append(index)
+                self.access_modes.append(WRITE)
+            return self._append(CALL, work, kept, kwargs or None, options, site)
+        except GraphError:
+            self._undo(mark, options.name)
+            raise
 
     def _undo(self, mark: int, name: str | None) -> None:
         del self.access_buffers[mark:]
@@ -414,7 +435,9 @@ class Graph:
         index = self._resources.get(use.name)
         if index is None:
             index = self._resources[use.name] = len(self.buffers)
-            self.buffers.append(Buffer(self, index, None, Declared(RESOURCE, f"resource:{use.name}")))
+            resource = Buffer(self, index, None, Declared(RESOURCE, f"resource:{use.name}"))
+            self.buffers.append(resource)
+            self.declared.append(resource)
         self.access_buffers.append(index)
         self.access_modes.append(READ if use.shared else UPDATE)
 

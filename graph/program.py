@@ -23,12 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Program:
-    """A graph as it stood at ``version``: items and buffers by index, their accesses, and the reduced edges."""
+    """A graph as it stood at ``version``: items and buffers by index, their accesses, and the reduced edges.
+
+    ``declared`` are the buffers that are no results: inputs, constants, a run's own buffers, named resources.
+    """
 
     graph: Graph
     version: tuple[int, int, int]
     items: Sequence[WorkItem]
     buffers: Sequence[Buffer]
+    declared: Sequence[Buffer]
     outputs: Mapping[str, Buffer | BufferSlice]
     offsets: npt.NDArray[np.int64]
     access_buffers: npt.NDArray[np.int64]
@@ -46,7 +50,7 @@ class Program:
     @cached_property
     def inputs(self) -> dict[str, Buffer]:
         """The buffers to be bound when run, by name."""
-        return {buffer.name: buffer for buffer in self.buffers if buffer.kind is INPUT}
+        return {buffer.name: buffer for buffer in self.declared if buffer.kind is INPUT}
 
 
 def snapshot(graph: Graph) -> Program:
@@ -61,6 +65,7 @@ def snapshot(graph: Graph) -> Program:
         version=graph.version,
         items=tuple(graph.items),
         buffers=tuple(graph.buffers),
+        declared=tuple(graph.declared),
         outputs=dict(graph.outputs),
         offsets=offsets,
         access_buffers=buffers,

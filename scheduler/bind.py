@@ -19,6 +19,7 @@ from plait.graph.access import Access, Uses
 from plait.graph.buffer import Buffer, BufferSlice
 from plait.graph.hazards import READ, UPDATE
 from plait.graph.item import CALL, COPY, WorkItem
+from plait.graph.options import DEFAULT
 from plait.graph.program import Program
 
 Values = list[Any]
@@ -39,7 +40,7 @@ class Binder:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.template: Values = [None] * len(program.buffers)
-        for buffer in program.buffers:
+        for buffer in program.declared:
             if buffer.kind == "constant":
                 self.template[buffer.index] = buffer.value
         self._mutates = bool(program.mutated)
@@ -53,19 +54,26 @@ class Binder:
             self.template.append(literal)
         return slot
 
+    def plain(self, item: WorkItem) -> list[int] | None:
+        """The slots of the arguments, if they are two whole buffers or more and nothing else is asked for."""
+        if self._mutates or item.kwargs or item.kind is not CALL:
+            return None
+        options = item.options
+        if options is not DEFAULT and (options.outputs > 1 or options.retries or options.timeout is not None):
+            return None
+        args = item.args
+        slots = [arg.index for arg in args if type(arg) is Buffer]
+        return slots if len(slots) == len(args) > 1 else None
+
     def bind(self, item: WorkItem, function: Any) -> tuple[Callable[..., Any], Getter, int]:
         """``(call, getter, out)``: run the item by ``values[out] = call(*getter(values))``; out -1 keeps nothing."""
         if item.kind is not CALL:
             return self._bind_transfer(item)
         guarded = self._mutates and self._guarded(item)
-        options, args = item.options, item.args
+        options = item.options
         if not (item.kwargs or guarded or options.outputs > 1 or options.retries or options.timeout is not None):
-            slots = [arg.index for arg in args if type(arg) is Buffer]
-            if len(slots) != len(args):
-                slots = self._slots(args)
-            if len(slots) > 1:
-                return function, itemgetter(*slots), item.outputs[0].index
-            if len(slots) == len(args):
+            slots = self._slots(item.args)
+            if len(slots) == len(item.args):
                 return function, _positional(slots), item.outputs[0].index
         return self._bind_packed(item, function, guarded)
 

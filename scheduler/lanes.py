@@ -13,7 +13,7 @@ from heapq import heappop, heappush, heapreplace
 from time import perf_counter_ns
 from typing import Any
 
-from plait.devices import Stream
+from plait.devices import Stream, bounded_blas, usable_cores
 from plait.scheduler.plan import COMPUTE, COPY, LOOP
 from plait.scheduler.state import SKIPPED, RunState
 from plait.scheduler.straight import run_straight
@@ -58,6 +58,7 @@ class Dispatcher:
         self._watcher: Lane | None = None
         self._rung = False
         self._serving = [0, 0]
+        self._blas_threads = max(1, usable_cores() // max(1, len(compute)))
         self._closing: Callable[[], None] | None = None
 
     # ---- called from the trio thread --------------------------------------------------------------------------
@@ -212,15 +213,28 @@ class Dispatcher:
                 began = perf_counter_ns()
                 if not state.prepared:
                     self._prepare(lane, state)
-                if state.straight:
-                    state.context.copy().run(self._serve_straight, lane, state)
+                if kind == COMPUTE and self._serving[COMPUTE] > 1:
+                    self._serve_beside_others(lane, state)
                 else:
-                    state.context.copy().run(self._serve_counted, lane, state)
+                    self._serve(lane, state)
                 lane.since_ns = 0
                 state.vtime += perf_counter_ns() - began
                 self._serving[kind] -= 1
                 self._announce(state, joining=False)
                 self._after(state)
+
+    def _serve(self, lane: Lane, state: RunState) -> None:
+        serve = self._serve_straight if state.straight else self._serve_counted
+        state.context.copy().run(serve, lane, state)
+
+    def _serve_beside_others(self, lane: Lane, state: RunState) -> None:
+        """Serve with BLAS bounded, so that lanes side by side do not fight over the cores."""
+        self._lock.release()
+        with bounded_blas(self._blas_threads):
+            self._lock.acquire()
+            self._serve(lane, state)
+            self._lock.release()
+        self._lock.acquire()
 
     def _serve_straight(self, lane: Lane, state: RunState) -> None:
         count, ends = len(state.plan.calls), state.plan.output_ends
@@ -330,6 +344,8 @@ class Dispatcher:
             if state.has_news:
                 self._after(state)
             if self._should_yield(state, kind, began):
+                break
+            if served & 31 == 0 and state.grain_ns < COARSE_NS // 4 and state.demote():
                 break
             if served & 31 == 0 and kind == COMPUTE and self._serving[COMPUTE] > 1 and state.grain_ns < COARSE_NS // 2:
                 lane.retired = self._watcher is None

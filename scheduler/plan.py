@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from types import FunctionType
 from typing import Any
 
@@ -110,7 +110,7 @@ def compile_plan(program: Program, devices: Sequence[Device], streams: tuple[int
     keep = np.zeros(slots + 2, dtype=bool)
     keep[len(program.buffers) :] = True
     output_positions = _outputs(program, positions, keep)
-    for buffer in program.buffers:
+    for buffer in program.declared:
         if buffer.kind in (CONSTANT, RESOURCE):
             keep[buffer.index] = True
     access_offsets, access_slots = _accesses(program, order)
@@ -148,7 +148,7 @@ def compile_plan(program: Program, devices: Sequence[Device], streams: tuple[int
         groups=groups,
         outputs_at=outputs_at,
         output_ends=sorted({writers[-1] + 1 for writers in output_positions.values() if writers}),
-        allocates=any(buffer.kind == BUFFER for buffer in program.buffers),
+        allocates=any(buffer.kind == BUFFER for buffer in program.declared),
         straight=not groups and not any(kinds),
         chain=int(np.count_nonzero(waits.target - waits.source == 1)) >= count - 1,
     )
@@ -221,7 +221,7 @@ def _bind(
 ) -> tuple[list[int], list[Callable[..., Any]], list[Getter], list[int]]:
     kinds, calls, getters, outs = [], [], [], []
     asynchronous: dict[int, int] = {}
-    bind = binder.bind
+    bind, plain = binder.bind, binder.plain
     for item in items:
         function = item.function
         if item.kind is CALL:
@@ -232,11 +232,17 @@ def _bind(
                 kind = asynchronous[id(function)] = LOOP if is_async_callable(function) else COMPUTE
         else:
             kind = COMPUTE if item.kind == BARRIER else COPY
-        call, getter, out = bind(item, function)
         kinds.append(kind)
-        calls.append(call)
-        getters.append(getter)
-        outs.append(out)
+        slots = plain(item)
+        if slots is not None:
+            calls.append(function)
+            getters.append(itemgetter(*slots))
+            outs.append(item.outputs[0].index)
+        else:
+            call, getter, out = bind(item, function)
+            calls.append(call)
+            getters.append(getter)
+            outs.append(out)
     return kinds, calls, getters, outs
 
 
@@ -280,7 +286,8 @@ def _accesses(program: Program, order: IntArray) -> tuple[IntArray, IntArray]:
     positions = np.empty(count, dtype=np.int64)
     positions[order] = np.arange(count)
     per_access = np.repeat(positions, np.diff(program.offsets))
-    pairs = np.unique(per_access * slots + program.access_buffers)
+    pairs = np.sort(per_access * slots + program.access_buffers)
+    pairs = pairs[np.diff(pairs, prepend=-1) != 0]
     offsets = np.searchsorted(pairs, np.arange(count + 1) * slots)
     return offsets.astype(np.int64), pairs % slots
 
@@ -291,8 +298,7 @@ def _frees(offsets: IntArray, slots: IntArray, keep: npt.NDArray[np.bool_]) -> l
     last = np.full(len(keep), -1, dtype=np.int64)
     np.maximum.at(last, slots, np.repeat(np.arange(count), np.diff(offsets)))
     dying = np.flatnonzero((last >= 0) & ~keep)
-    by = dying[np.argsort(last[dying], kind="stable")]
-    starts = np.searchsorted(last[by], np.arange(count + 1)).tolist()
-    flat = by.tolist()
-    nothing: tuple[int, ...] = ()
-    return [tuple(flat[start:end]) if start != end else nothing for start, end in itertools.pairwise(starts)]
+    frees: list[tuple[int, ...]] = [()] * count
+    for position, slot in zip(last[dying].tolist(), dying.tolist(), strict=True):
+        frees[position] += (slot,)
+    return frees

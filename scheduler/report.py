@@ -105,7 +105,7 @@ def peak_bytes(plan: Plan, finished: list[int], sizes: list[int]) -> int:
     last = np.zeros(len(size), dtype=np.int64)
     np.minimum.at(first, slots, ends)
     np.maximum.at(last, slots, ends)
-    for buffer in plan.program.buffers if plan.allocates else ():
+    for buffer in plan.program.declared:
         if buffer.kind == BUFFER:
             first[buffer.index] = 0
     last[plan.keep] = np.iinfo(np.int64).max

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -11,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import networkx as nx
 import trio
-from plait.devices import Device
+from plait.devices import Device, usable_cores
 from plait.devices import device as find_device
 from plait.devices import devices as all_devices
 from plait.errors import PlaitError, PlanError
@@ -23,7 +22,6 @@ from plait.scheduler.policies import Policy, find_policy
 from plait.scheduler.run import Outputs, Run
 from plait.scheduler.state import RunState
 
-Runnable = Plan | Graph | nx.DiGraph
 COPY_STREAMS = 2
 _ON_ERROR = ("stop", "isolate")
 
@@ -207,8 +205,4 @@ def _checked_on_error(on_error: str) -> str:
 
 def default_streams() -> int:
     """Compute streams for ``plait.run``: one for each core this process may use, at most 8."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:
-        cores = os.cpu_count() or 1
-    return max(1, min(8, cores))
+    return max(1, min(8, usable_cores()))

@@ -18,6 +18,7 @@ from plait.scheduler.bind import Values
 from plait.scheduler.plan import COMPUTE, LOOP, Plan
 
 WAITING, RUNNING, DONE, FAILED, SKIPPED = 0, 1, 2, 3, 4
+MOST_DEMOTIONS = 4
 STATUS_WORDS = ("waiting", "running", "done", "failed", "skipped")
 
 
@@ -48,6 +49,7 @@ class RunState:
         self.straight = plan.straight and grain_ns < 20_000
         self.owned = False
         self.cursor = self.promoted_at = 0
+        self.demotions = 0
         self.attention = False
         self.stopping = False
         self.active = 0
@@ -101,6 +103,25 @@ class RunState:
         if position == self.promoted_at < len(self.plan.calls):
             self.status[position] = WAITING
             heappush(self.ready[COMPUTE], position)
+
+    def demote(self) -> bool:
+        """Go back to straight if the items turned out tiny and what is done is the beginning of the plan's order.
+
+        One lane alone takes ready items in that order, so this soon holds again. Counting anew costs a pass over the
+        plan, so a run goes back a few times at most.
+        """
+        ready = self.ready[COMPUTE]
+        if not self.plan.straight or self.active or self.errors or self.stopping or self.demotions >= MOST_DEMOTIONS:
+            return False
+        if not ready or ready[0] != self.settled:
+            return False
+        self.demotions += 1
+        self.straight = True
+        self.cursor = self.settled
+        self.status = bytearray()
+        self.pending, self.uses = [], []
+        ready.clear()
+        return True
 
     def pass_unwritten_outputs(self) -> None:
         """Once the run's buffers are there: the outputs that no item writes are ready."""
@@ -282,7 +303,7 @@ class RunState:
         values = self.values
         mutated = self.plan.program.mutated
         try:
-            for buffer in self.plan.program.buffers:
+            for buffer in self.plan.program.declared:
                 if buffer.kind == BUFFER:
                     values[buffer.index] = array = _allocated(buffer)
                     if self.traced:

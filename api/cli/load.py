@@ -14,8 +14,6 @@ import numpy as np
 from plait.errors import GraphError
 from plait.graph import Graph
 
-Found = Graph | nx.DiGraph
-
 
 def load_graph(spec: str, given: Mapping[str, Any]) -> tuple[Graph, dict[str, Any]]:
     """The graph that ``FILE[:NAME]`` names, and the inputs that are left for its run.

@@ -5,6 +5,7 @@ from plait.devices.host.describe import Cache, HostDescription, HugePages, NumaN
 from plait.devices.host.event import HostEvent
 from plait.devices.host.memory import HostAllocator, HostBlock
 from plait.devices.host.platform import HOST, HostDevice, HostPlatform
+from plait.devices.host.probe import usable_cores
 from plait.devices.host.stream import HostStream
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "HugePages",
     "NumaNode",
     "bounded_blas",
+    "usable_cores",
 ]

@@ -8,7 +8,8 @@ where the strongest tenth of the edges are, and what was measured.
 
 The grid of tiles is where the graph gets its width. Each tile is cut with a halo, its neighbours' pixels that the
 filters reach for, so all tiles are filtered independently; one item in the middle sees all their histograms and sets
-the threshold. Files are read and written on the loop, cuts and stitches go to copy streams, the rest to compute streams.
+the threshold. Files are read and written on the loop, cuts and stitches go to copy streams, the rest to compute
+streams.
 """
 
 from __future__ import annotations

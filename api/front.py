@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import signal
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -138,14 +139,25 @@ class _Thread:
         return self._result
 
     def wait(self) -> Outputs:
-        """Block until the run has ended; Ctrl-C stops it first."""
+        """Block until the run has ended; Ctrl-C stops it first, whatever handler the outer loop has for it."""
+        interrupts: list[int] = []
+
+        def on_interrupt(number: int, frame: object) -> None:
+            interrupts.append(number)
+            self._cancel()
+
+        before = signal.getsignal(signal.SIGINT)
+        takes_signals = threading.current_thread() is threading.main_thread() and callable(before)
+        if takes_signals:
+            signal.signal(signal.SIGINT, on_interrupt)
         self._thread.start()
         try:
             self._thread.join()
-        except KeyboardInterrupt:
-            self._cancel()
-            self._thread.join()
-            raise
+        finally:
+            if takes_signals:
+                signal.signal(signal.SIGINT, before)
+        if interrupts:
+            raise KeyboardInterrupt
         return self._outcome()
 
     async def wait_in_asyncio(self) -> Outputs:

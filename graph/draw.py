@@ -14,7 +14,7 @@ def to_mermaid(program: Program) -> str:
     lines = ["flowchart LR"]
     for item in program.items:
         left, right = _SHAPES.get(item.kind, ("[", "]"))
-        label = item.name.replace('"', "'").replace("#", "&num;")
+        label = item.name.replace('"', "'").replace("#", "#35;")
         lines.append(f'  n{item.index}{left}"{label}"{right}')
     edges = program.edges
     for source, target, kinds in zip(edges.source.tolist(), edges.target.tolist(), edges.kinds.tolist(), strict=True):

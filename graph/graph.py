@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from sys import _getframe
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,7 @@ class Graph:
 
     def input(self, name: str, shape: Any = None, dtype: Any = None) -> Buffer:
         """A buffer bound when the graph is run. ``shape`` and ``dtype``, where given, are checked then."""
-        return self._buffer(sys._getframe(1), INPUT, name, shape, dtype, None)
+        return self._buffer(_getframe(1), INPUT, name, shape, dtype, None)
 
     def constant(self, value: Any, name: str | None = None) -> Buffer:
         """A buffer bound now: a writable array is copied, so that later changes to it do not reach the graph."""
@@ -88,11 +88,11 @@ class Graph:
             value.flags.writeable = False
         shape = value.shape if isinstance(value, np.ndarray) else None
         dtype = value.dtype if isinstance(value, np.ndarray) else None
-        return self._buffer(sys._getframe(1), CONSTANT, name, shape, dtype, value)
+        return self._buffer(_getframe(1), CONSTANT, name, shape, dtype, value)
 
     def buffer(self, name: str, shape: Any, dtype: Any = "float64", fill: Any = None) -> Buffer:
         """A buffer that each run allocates, filled with ``fill``; without one it must be written before it is read."""
-        return self._buffer(sys._getframe(1), BUFFER, name, shape, dtype, fill)
+        return self._buffer(_getframe(1), BUFFER, name, shape, dtype, fill)
 
     def _buffer(self, frame: FrameType, kind: str, name: str | None, shape: Any, dtype: Any, value: Any) -> Buffer:
         site = self._site(frame)
@@ -116,7 +116,7 @@ class Graph:
 
     def output(self, name: str, value: Buffer | BufferSlice) -> None:
         """Name ``value`` as an output: a run returns it under ``name`` and keeps it until then."""
-        site = self._site(sys._getframe(1))
+        site = self._site(_getframe(1))
         self._refuse_while_running(site)
         place = f"output {name!r} recorded at {self.site(site)}"
         if not isinstance(name, str) or not name.strip():
@@ -139,19 +139,19 @@ class Graph:
         Buffers among the arguments, also inside lists, tuples and dicts, are read; ``plait.write`` and
         ``plait.update`` say otherwise. ``work`` is any callable, an ``async def``, or the name of a kernel.
         """
-        return self._record(sys._getframe(1), self._options, work, args, kwargs)
+        return self._record(_getframe(1), self._options, work, args, kwargs)
 
     def copy(self, target: Buffer | BufferSlice, source: Any) -> WorkItem:
         """Record a copy of ``source`` (a buffer, a slice or an array) into ``target``, on a copy stream."""
-        return self._transfer(sys._getframe(1), self._options, COPY, target, source)
+        return self._transfer(_getframe(1), self._options, COPY, target, source)
 
     def fill(self, target: Buffer | BufferSlice, value: Any) -> WorkItem:
         """Record a fill of ``target`` with the scalar ``value``, on a copy stream."""
-        return self._transfer(sys._getframe(1), self._options, FILL, target, value)
+        return self._transfer(_getframe(1), self._options, FILL, target, value)
 
     def barrier(self) -> WorkItem:
         """Record a barrier: all items recorded before it finish before any recorded after it starts."""
-        site = self._site(sys._getframe(1))
+        site = self._site(_getframe(1))
         self._refuse_while_running(site)
         first = 0 if self._last_barrier is None else self._last_barrier
         item = self._append(BARRIER, None, (), None, Options(name=None, groups=()), site)
@@ -161,13 +161,13 @@ class Graph:
 
     def options(self, **options: Any) -> Recorder:
         """What is recorded on the returned object has these options; ``plait.graph.options`` says what each means."""
-        return Recorder(self, self._merged(sys._getframe(1), self._options, options))
+        return Recorder(self, self._merged(_getframe(1), self._options, options))
 
     @contextmanager
     def defaults(self, **options: Any) -> Iterator[None]:
         """Options for what is recorded inside the ``with`` block."""
         outer = self._options
-        self._options = self._merged(sys._getframe(2), outer, options, SHAREABLE)
+        self._options = self._merged(_getframe(2), outer, options, SHAREABLE)
         try:
             yield
         finally:
@@ -176,7 +176,7 @@ class Graph:
     @contextmanager
     def group(self, name: str, limit: int | None = None, **options: Any) -> Iterator[None]:
         """A named work group: shared options, and at most ``limit`` of its items in flight at once."""
-        frame = sys._getframe(2)
+        frame = _getframe(2)
         place = f"group {name!r} recorded at {self.site(self._site(frame))}"
         if not isinstance(name, str) or not name.strip():
             raise GraphError(f"{place} needs a non-empty name")
@@ -293,7 +293,9 @@ class Graph:
     def _record(
         self, frame: FrameType, options: Options, work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        site = self._sites.add(frame.f_code, frame.f_lasti)
+        site = self._sites.known.get((frame.f_code, frame.f_lasti), -1)
+        if site < 0:
+            site = self._site(frame)
         if self.running:
             self._refuse_while_running(site)
         if not callable(work) and not (isinstance(work, str) and work):
@@ -453,15 +455,15 @@ class Recorder:
 
     def call(self, work: Any, /, *args: Any, **kwargs: Any) -> Any:
         """As ``Graph.call``."""
-        return self._graph._record(sys._getframe(1), self._options, work, args, kwargs)
+        return self._graph._record(_getframe(1), self._options, work, args, kwargs)
 
     def copy(self, target: Buffer | BufferSlice, source: Any) -> WorkItem:
         """As ``Graph.copy``."""
-        return self._graph._transfer(sys._getframe(1), self._options, COPY, target, source)
+        return self._graph._transfer(_getframe(1), self._options, COPY, target, source)
 
     def fill(self, target: Buffer | BufferSlice, value: Any) -> WorkItem:
         """As ``Graph.fill``."""
-        return self._graph._transfer(sys._getframe(1), self._options, FILL, target, value)
+        return self._graph._transfer(_getframe(1), self._options, FILL, target, value)
 
 
 def _fields(options: Options) -> dict[str, Any]:

@@ -73,17 +73,17 @@ def function_name(function: Any) -> str:
 class Sites:
     """Interned call sites: code object and instruction offset now, ``file:line`` only when someone asks."""
 
-    __slots__ = ("_index", "_sites")
+    __slots__ = ("_sites", "known")
 
     def __init__(self) -> None:
-        self._index: dict[tuple[CodeType, int], int] = {}
+        self.known: dict[tuple[CodeType, int], int] = {}
         self._sites: list[tuple[CodeType, int]] = []
 
     def add(self, code: CodeType, offset: int) -> int:
         key = (code, offset)
-        index = self._index.get(key)
+        index = self.known.get(key)
         if index is None:
-            index = self._index[key] = len(self._sites)
+            index = self.known[key] = len(self._sites)
             self._sites.append(key)
         return index
 

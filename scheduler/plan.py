@@ -172,8 +172,10 @@ def _place(program: Program, devices: Sequence[Device]) -> Device:
 def _by_option(items: Sequence[WorkItem], get: Callable[[Options], Any]) -> list[Any]:
     """``get`` of every item's options, asked once for each distinct options object."""
     options = [item.options for item in items]
+    if options and options.count(options[0]) == len(options):
+        return [get(options[0])] * len(options)
     known = {id(each): get(each) for each in {id(each): each for each in options}.values()}
-    return [known[id(each)] for each in options] if len(known) > 1 else [*known.values()] * len(options)
+    return [known[id(each)] for each in options]
 
 
 def _costs(items: Sequence[WorkItem], platform: str) -> npt.NDArray[np.float64]:

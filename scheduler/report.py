@@ -46,18 +46,18 @@ class Report:
     peak_bytes: int | None
 
     def __str__(self) -> str:
-        lines = [f"{self.items} items in {_seconds(self.makespan_s)}, bound {_seconds(self.bound_s)}"]
+        lines = [f"{self.items} items in {format_seconds(self.makespan_s)}, bound {format_seconds(self.bound_s)}"]
         lines += [
-            f"  {use.name:<18} {use.items:6} items, busy {_seconds(use.busy_s)} ({use.busy_fraction:.0%})"
+            f"  {use.name:<18} {use.items:6} items, busy {format_seconds(use.busy_s)} ({use.busy_fraction:.0%})"
             for use in self.streams
         ]
         if self.copies_hidden is not None:
             lines.append(f"  copies behind compute: {self.copies_hidden:.0%}")
         path = list(self.critical_path)
         shown = " -> ".join([*path[:4], "…", *path[-2:]] if len(path) > 7 else path)
-        lines.append(f"  critical path: {_seconds(self.critical_path_s)}, {len(path)} items: {shown}")
+        lines.append(f"  critical path: {format_seconds(self.critical_path_s)}, {len(path)} items: {shown}")
         if self.peak_bytes is not None:
-            lines.append(f"  peak memory: {_bytes(self.peak_bytes)}")
+            lines.append(f"  peak memory: {format_bytes(self.peak_bytes)}")
         return "\n".join(lines)
 
 
@@ -147,14 +147,16 @@ def _hidden(records: npt.NDArray[np.void]) -> float | None:
     return (total + _union(compute["start_ns"], compute["end_ns"]) - _union(both["start_ns"], both["end_ns"])) / total
 
 
-def _seconds(value: float) -> str:
+def format_seconds(value: float) -> str:
+    """Three figures and a unit."""
     for factor, unit in ((1.0, "s"), (1e-3, "ms")):
         if value >= factor:
             return f"{value / factor:.3g} {unit}"
     return f"{value * 1e6:.3g} µs"
 
 
-def _bytes(value: int) -> str:
+def format_bytes(value: int) -> str:
+    """Three figures and a binary unit."""
     for factor, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if value >= factor:
             return f"{value / factor:.3g} {unit}"

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import tracemalloc
 import weakref
 
 import numpy as np
@@ -9,7 +10,7 @@ import plait
 import pytest
 import trio
 from plait import Graph, GraphError, PlaitError, PlanError, RunCancelled, RunFailed, open_scheduler
-from plait.testing import check_plan
+from plait.testing import check_plan, layered
 
 
 class Boom(Exception):
@@ -477,3 +478,32 @@ def test_an_output_that_nothing_writes_is_there_all_the_same():
         g.call(trio.lowlevel.checkpoint)
         result = plait.run(g, x=5, scheduler={"streams": streams})
         assert result["filled"].tolist() == [3, 3] and result["given"] == 5 and result["constant"] == [1, 2]
+
+
+async def test_equal_runs_have_fair_shares():
+    g = layered(300, 300)
+    small = Graph()
+    small.call(abs, 1)
+    async with open_scheduler(streams=1, trace=False) as scheduler:
+        large = scheduler.start(g)
+        await scheduler.run(small)
+        assert not large.done, "a run of one item had to wait for 90,000 of another"
+        await large
+
+
+async def test_many_runs_of_one_plan_leave_nothing_behind():
+    async with open_scheduler(streams=2) as scheduler:
+        plan = scheduler.compile(layered(10, 10))
+
+        async def held_after(runs):
+            for _ in range(runs):
+                await scheduler.run(plan)
+            gc.collect()
+            return tracemalloc.get_traced_memory()[0]
+
+        tracemalloc.start()
+        try:
+            few, many = await held_after(10), await held_after(300)
+        finally:
+            tracemalloc.stop()
+    assert many - few < 20_000

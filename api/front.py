@@ -12,6 +12,7 @@ from typing import Any
 
 import networkx as nx
 import trio
+from plait.devices import worker_waits
 from plait.graph import Graph
 from plait.scheduler import Outputs, Run, default_streams, open_scheduler
 
@@ -33,9 +34,10 @@ def run(
     run has a thread and a trio loop of its own. Ctrl-C stops the run, waits for what is in flight, and raises
     KeyboardInterrupt.
     """
-    if _loop_is_running():
-        return _Thread(_main, graph, inputs, scheduler, watch, named).wait()
-    return _bare(lambda: trio.run(_main, graph, inputs, scheduler, watch, named))
+    with worker_waits():  # a work item may well run a graph of its own
+        if _loop_is_running():
+            return _Thread(_main, graph, inputs, scheduler, watch, named).wait()
+        return _bare(lambda: trio.run(_main, graph, inputs, scheduler, watch, named))
 
 
 async def run_async(

@@ -13,6 +13,7 @@ from plait.devices.host import (
     HostStream,
     bounded_blas,
     usable_cores,
+    worker_waits,
 )
 from plait.devices.mark import Mark
 from plait.devices.platforms import device, devices, platforms, register
@@ -42,6 +43,7 @@ __all__ = [
     "register",
     "usable_cores",
     "wait",
+    "worker_waits",
 ]
 
 

@@ -13,7 +13,7 @@ from heapq import heappop, heappush, heapreplace
 from time import perf_counter_ns
 from typing import Any
 
-from plait.devices import Stream, bounded_blas, usable_cores
+from plait.devices import HostStream, bounded_blas, usable_cores
 from plait.scheduler.plan import COMPUTE, COPY, LOOP
 from plait.scheduler.state import SKIPPED, RunState
 from plait.scheduler.straight import run_straight
@@ -28,7 +28,7 @@ class Lane:
 
     __slots__ = ("busy", "index", "kind", "retired", "since_ns", "stream")
 
-    def __init__(self, index: int, kind: int, stream: Stream) -> None:
+    def __init__(self, index: int, kind: int, stream: HostStream) -> None:
         self.index = index
         self.kind = kind
         self.stream = stream
@@ -43,7 +43,7 @@ class Dispatcher:
     ``post`` is called with a run that has news for the trio thread (an output, an async item, its end).
     """
 
-    def __init__(self, compute: list[Stream], copy: list[Stream], post: Callable[[RunState], None]) -> None:
+    def __init__(self, compute: list[HostStream], copy: list[HostStream], post: Callable[[RunState], None]) -> None:
         self.lanes = [Lane(index, COMPUTE, stream) for index, stream in enumerate(compute)]
         self.lanes += [Lane(len(compute) + index, COPY, stream) for index, stream in enumerate(copy)]
         self._post = post
@@ -58,7 +58,8 @@ class Dispatcher:
         self._watcher: Lane | None = None
         self._rung = False
         self._serving = [0, 0]
-        self._blas_threads = max(1, usable_cores() // max(1, len(compute)))
+        self._cores = usable_cores()
+        self._blas_threads = max(1, self._cores // max(1, len(compute)))
         self._closing: Callable[[], None] | None = None
 
     # ---- called from the trio thread --------------------------------------------------------------------------
@@ -154,6 +155,8 @@ class Dispatcher:
                 return
 
     def _watch_with_idle_lane(self) -> None:
+        if self._cores == 1:
+            return  # a watching lane would hold the only worker
         for lane in self.lanes:
             if lane.kind == COMPUTE and not lane.busy:
                 lane.busy = lane.retired = True
@@ -189,21 +192,26 @@ class Dispatcher:
                 return state  # type: ignore[no-any-return]
         return None
 
-    def _should_yield(self, state: RunState, kind: int, since_ns: int) -> bool:
-        """Whether another run should have this lane now."""
-        queue = self._queues[kind]
-        if not queue or (len(queue) == 1 and queue[0][3] is state):
+    def _should_yield(self, lane: Lane, state: RunState, since_ns: int) -> bool:
+        """Whether another run should have this lane now, or another stream its worker."""
+        queue = self._queues[lane.kind]
+        alone = not queue or (len(queue) == 1 and queue[0][3] is state)
+        if alone and not lane.stream.contended:
             return False
-        return queue[0][0] < -state.priority or perf_counter_ns() - since_ns > SLICE_NS
+        return (not alone and queue[0][0] < -state.priority) or perf_counter_ns() - since_ns > SLICE_NS
 
     # ---- on a lane's thread -----------------------------------------------------------------------------------
 
     def _lane_main(self, lane: Lane) -> None:
         kind = lane.kind
+        entered = perf_counter_ns()
         with self._lock:
             while True:
                 if lane.retired:
                     self._watch(lane)
+                if lane.stream.contended and perf_counter_ns() - entered > SLICE_NS:
+                    lane.stream.enqueue(self._lane_main, lane)  # behind those that wait for a worker
+                    return
                 state = self._pick(kind)
                 if state is None:
                     lane.busy = False
@@ -270,7 +278,7 @@ class Dispatcher:
                 state.owned = False
                 state.promote()
                 break
-            if self._should_yield(state, COMPUTE, began):
+            if self._should_yield(lane, state, began):
                 break
             if state.outputs_done:
                 self._after(state)
@@ -343,7 +351,7 @@ class Dispatcher:
             self._drop(dead)
             if state.has_news:
                 self._after(state)
-            if self._should_yield(state, kind, began):
+            if self._should_yield(lane, state, began):
                 break
             if served & 31 == 0 and state.grain_ns < COARSE_NS // 4 and state.demote():
                 break
@@ -363,7 +371,7 @@ class Dispatcher:
             self._lock.release()
             self._bell.acquire(timeout=timeout)
             self._lock.acquire()
-            if self._rung:
+            if self._rung or lane.stream.contended:
                 break
             now = self._progress()
             if seen & now and self._split_stuck(seen & now):

@@ -221,7 +221,10 @@ def _renumbered(edges: Edges, positions: IntArray) -> Edges:
 def _bind(
     binder: Binder, items: Sequence[WorkItem], platform: str
 ) -> tuple[list[int], list[Callable[..., Any]], list[Getter], list[int]]:
-    kinds, calls, getters, outs = [], [], [], []
+    kinds: list[int] = []
+    calls: list[Callable[..., Any]] = []
+    getters: list[Getter] = []
+    outs: list[int] = []
     asynchronous: dict[int, int] = {}
     bind, plain = binder.bind, binder.plain
     for item in items:

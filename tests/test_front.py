@@ -135,6 +135,17 @@ def interrupted(command):
     return child.returncode, out, err
 
 
+def test_an_item_may_run_a_graph_of_its_own_to_any_depth():
+    def nested(depth):
+        if not depth:
+            return 1
+        g = Graph()
+        g.output("sum", g.call(lambda *parts: sum(parts), *(g.call(nested, depth - 1) for _ in range(3))))
+        return plait.run(g)["sum"]
+
+    assert nested(3) == 27
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to a child process")
 @pytest.mark.parametrize(
     "call",

@@ -7,6 +7,7 @@ from plait.devices.host.memory import HostAllocator, HostBlock
 from plait.devices.host.platform import HOST, HostDevice, HostPlatform
 from plait.devices.host.probe import usable_cores
 from plait.devices.host.stream import HostStream
+from plait.devices.host.workers import worker_waits
 
 __all__ = [
     "HOST",
@@ -22,4 +23,5 @@ __all__ = [
     "NumaNode",
     "bounded_blas",
     "usable_cores",
+    "worker_waits",
 ]

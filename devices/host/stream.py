@@ -50,6 +50,11 @@ class HostStream:
     def __repr__(self) -> str:
         return f"<HostStream {self.name} priority={self.priority}{' failed' if self.error else ''}>"
 
+    @property
+    def contended(self) -> bool:
+        """Whether other streams wait for a worker; long operations that can be split should then make way."""
+        return self._pool.contended
+
     @uninterrupted
     def enqueue(self, function: Callable[..., object], /, *args: Any, **kwargs: Any) -> None:
         """Call ``function`` on a worker thread in stream order; its result is dropped, its exception fails

@@ -7,9 +7,11 @@ no thread and an interpreter that ends has nothing to join. The cache needs no r
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import threading
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import trio
@@ -21,6 +23,17 @@ uninterrupted = trio.lowlevel.enable_ki_protection
 IDLE, READY, BLOCKED = range(3)  # READY: in the heap or with a worker. Only an IDLE stream needs a hand-over.
 
 NOBODY = -(1 << 62)
+
+
+_thread = threading.local()  # .pool: the pool that this thread is a worker of
+
+
+@contextlib.contextmanager
+def worker_waits() -> Iterator[None]:
+    """Around a wait, on whatever thread, for work that may need this pool: a worker that waits gets a stand-in."""
+    pool: WorkerPool | None = getattr(_thread, "pool", None)
+    with contextlib.nullcontext() if pool is None else pool.one_more():
+        yield
 
 
 class Served(Protocol):
@@ -65,6 +78,26 @@ class WorkerPool:
         """Threads at work now."""
         return self._workers
 
+    @property
+    def contended(self) -> bool:
+        """Whether a stream waits for a worker. Read without the lock: a hint for work that can make way."""
+        return self.urgency != NOBODY
+
+    @contextlib.contextmanager
+    def one_more(self) -> Iterator[None]:
+        """One worker more than the size, while one of them waits for what others must do."""
+        with self.lock:
+            self.size += 1
+            start = bool(self._ready) and self._workers < self.size
+            self._workers += start
+        if start:
+            self.start_worker()
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.size -= 1
+
     def push(self, stream: Served) -> bool:
         """With the lock held: make an idle or blocked stream runnable.
 
@@ -86,6 +119,13 @@ class WorkerPool:
             self._do_without(error)
 
     def _work(self) -> None:
+        _thread.pool = self
+        try:
+            self._serve_all()
+        finally:
+            _thread.pool = None
+
+    def _serve_all(self) -> None:
         stream: Served | None = None
         state = IDLE
         while True:
@@ -97,6 +137,9 @@ class WorkerPool:
                         heapq.heappush(self._ready, (-stream.priority, next(self._turn), stream))
                     else:
                         stream.state = IDLE
+                if self._workers > self.size and self._ready:
+                    self._workers -= 1  # the worker that waited is back
+                    return
                 if not self._ready:
                     self.urgency = NOBODY
                     self._workers -= 1

@@ -4,6 +4,7 @@ from plait.scheduler.plan import Plan, compile_plan
 from plait.scheduler.report import Report
 from plait.scheduler.run import Outputs, Progress, Run
 from plait.scheduler.scheduler import Scheduler, default_streams, open_scheduler
+from plait.scheduler.timeline import timeline
 from plait.scheduler.trace import Trace
 
 __all__ = [
@@ -17,4 +18,5 @@ __all__ = [
     "compile_plan",
     "default_streams",
     "open_scheduler",
+    "timeline",
 ]

@@ -43,7 +43,7 @@ def program(tmp_path, monkeypatch):
 def test_run_prints_a_summary_and_writes_a_trace(program, capsys):
     assert main(["run", program, "--input", "a=a.npy", "--trace", "run.json", "--streams", "2"]) == 0
     out = capsys.readouterr().out
-    for part in ("demo: 1 items in", "host/compute:0", "critical path", "sum", "peak memory", "output total: 6.0"):
+    for part in ("demo: 1 items in", "host/compute:0", "critical path", "sum", "peak memory", "output total: 6.0", "▕"):
         assert part in out
     events = json.loads(Path("run.json").read_text())["traceEvents"]
     assert [event["name"] for event in events if event["ph"] == "X"] == ["sum"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from plait.cli.load import load_graph, parse_inputs
 from plait.front import run
-from plait.scheduler import Run
+from plait.scheduler import Run, timeline
 
 
 def add_to(commands: Any) -> None:
@@ -36,6 +36,7 @@ def main(options: argparse.Namespace) -> int:
         if ended and options.trace:
             ended[0].trace.save(options.trace)
     print(f"{graph.name}: {ended[0].report()}")
+    print(timeline(ended[0].trace))
     for name, value in outputs.items():
         print(f"  output {name}: {describe(value)}")
     if options.trace:

@@ -1,7 +1,7 @@
 """What to do: work items, buffers, hazards, analysis. Start reading at ``graph.py``."""
 
-from plait.graph.access import Access, Uses, read, update, uses, write
-from plait.graph.buffer import BUFFER, CONSTANT, INPUT, RESOURCE, RESULT, Buffer, BufferSlice
+from plait.graph.access import Uses, read, update, uses, write
+from plait.graph.buffer import BUFFER, CONSTANT, INPUT, RESOURCE, RESULT, Access, Buffer, BufferSlice
 from plait.graph.edges import Edges
 from plait.graph.graph import Graph
 from plait.graph.item import BARRIER, CALL, COPY, FILL, WorkItem

@@ -6,18 +6,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from plait.errors import GraphError
-from plait.graph.buffer import Buffer, BufferSlice
+from plait.graph.buffer import Access, Buffer, BufferSlice
 from plait.graph.hazards import READ, UPDATE, WRITE
 
 BufferOrSlice = TypeVar("BufferOrSlice", Buffer, BufferSlice)
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """A buffer, or a slice of one, with the way an item uses it."""
-
-    target: Buffer | BufferSlice
-    mode: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,14 @@ class BufferSlice:
     __bool__ = Buffer.__bool__
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A buffer, or a slice of one, with the way an item uses it."""
+
+    target: Buffer | BufferSlice
+    mode: int
+
+
 def _slice(buffer: Buffer, keys: tuple[Any, ...]) -> BufferSlice:
     try:
         region = compose(keys, buffer.shape)

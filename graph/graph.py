@@ -8,17 +8,19 @@ from contextlib import contextmanager
 from sys import _getframe
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import networkx as nx
 import numpy as np
 from plait.errors import GraphError
-from plait.graph.access import Access, Uses
+from plait.graph.access import Uses
 from plait.graph.buffer import (
     BUFFER,
     CONSTANT,
     INPUT,
     RESOURCE,
     RESULT_DECLARED,
+    Access,
     Buffer,
     BufferSlice,
     Declared,
@@ -27,6 +29,7 @@ from plait.graph.hazards import READ, UPDATE, WRITE
 from plait.graph.item import BARRIER, CALL, COPY, FILL, Sites, WorkItem, function_name
 from plait.graph.options import DEFAULT, SHAREABLE, Options, merged
 from plait.graph.region import Region
+from plait.graph.work import Work
 
 if TYPE_CHECKING:
     from plait.graph.program import Program
@@ -62,6 +65,8 @@ class Graph:
         self.access_buffers = array("q")
         self.access_modes = array("b")
         self.running = 0
+        # Each scheduler's plan of this graph. Here, not there: a plan holds its graph, and would keep it for ever.
+        self.plans: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self._buffer_names: dict[str, int] = {}
         self._item_names: dict[str, int] = {}
         self._resources: dict[str, int] = {}
@@ -298,6 +303,8 @@ class Graph:
             site = self._site(frame)
         if self.running:
             self._refuse_while_running(site)
+        if type(work) is Work:
+            options, work = self._merged(frame, options, _unset(work.options, options)), work.function
         if not callable(work) and not (isinstance(work, str) and work):
             raise GraphError(
                 f"item recorded at {self.site(site)}: {work!r} is not callable and not the name of a kernel"
@@ -464,6 +471,11 @@ class Recorder:
     def fill(self, target: Buffer | BufferSlice, value: Any) -> WorkItem:
         """As ``Graph.fill``."""
         return self._graph._transfer(_getframe(1), self._options, FILL, target, value)
+
+
+def _unset(own: dict[str, Any], given: Options) -> dict[str, Any]:
+    """A work's own options, less those that were given otherwise for this call."""
+    return {name: value for name, value in own.items() if getattr(given, name) == getattr(DEFAULT, name)}
 
 
 def _fields(options: Options) -> dict[str, Any]:

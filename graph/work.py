@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plait.errors import GraphError
-from plait.graph.access import Access
-from plait.graph.buffer import Buffer, BufferSlice
-from plait.graph.graph import Graph
+from plait.graph.buffer import Access, Buffer, BufferSlice
 from plait.graph.options import DEFAULT, NAMES, merged
+
+if TYPE_CHECKING:
+    from plait.graph.graph import Graph
 
 
 class Work:
@@ -29,9 +30,7 @@ class Work:
         graph = _graph_among([*args, *kwargs.values()])
         if graph is None:
             return self.function(*args, **kwargs)
-        frame = sys._getframe(1)
-        options = graph._merged(frame, graph._options, self.options)
-        return graph._record(frame, options, self.function, args, kwargs)
+        return graph._record(sys._getframe(1), graph._options, self, args, kwargs)
 
     def __repr__(self) -> str:
         return f"<work {getattr(self.function, '__name__', self.function)!r} {self.options}>"

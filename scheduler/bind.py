@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 from plait.errors import WorkError
-from plait.graph.access import Access, Uses
-from plait.graph.buffer import Buffer, BufferSlice
+from plait.graph.access import Uses
+from plait.graph.buffer import Access, Buffer, BufferSlice
 from plait.graph.hazards import READ, UPDATE
 from plait.graph.item import CALL, COPY, WorkItem
 from plait.graph.options import DEFAULT

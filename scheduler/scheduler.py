@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import networkx as nx
 import trio
-from plait.devices import Device, usable_cores
+from plait.devices import Device, HostDevice, usable_cores
 from plait.devices import device as find_device
 from plait.devices import devices as all_devices
 from plait.errors import PlaitError, PlanError
@@ -48,10 +48,9 @@ class Scheduler:
         self._mail_sent = False
         self._runs: dict[RunState, Run] = {}
         self._failed: list[Run] = []
-        self._plans: WeakKeyDictionary[Graph, Plan] = WeakKeyDictionary()
         self._grains: WeakKeyDictionary[Plan, int] = WeakKeyDictionary()
         self._closed = False
-        host = next((device for device in devices if device.platform == "host"), None)
+        host = next((device for device in devices if isinstance(device, HostDevice)), None)
         self._compute = [host.stream(name=f"host/compute:{k}") for k in range(streams)] if host else []
         self._copy = [host.stream(kind="copy", name=f"host/copy:{k}") for k in range(COPY_STREAMS)] if host else []
         self.stream_names = (*(stream.name for stream in [*self._compute, *self._copy]), "loop")
@@ -62,10 +61,10 @@ class Scheduler:
         if not isinstance(graph, Graph):
             graph = Graph.from_networkx(graph)
         program = graph.program()
-        plan = self._plans.get(graph)
-        if plan is None or plan.program is not program:
+        plan = graph.plans.get(self)
+        if not isinstance(plan, Plan) or plan.program is not program:
             plan = compile_plan(program, self.devices, (len(self._compute), len(self._copy)), self._policy)
-            self._plans[graph] = plan
+            graph.plans[self] = plan
         return plan
 
     def start(

@@ -124,6 +124,23 @@ def test_work_records_on_buffers_and_computes_on_values():
     assert mine(x, by=1).item.name == "mine"
 
 
+def test_work_keeps_its_options_however_it_is_recorded():
+    @plait.work(priority=2, retries=1)
+    async def twice(value):
+        return 2 * value
+
+    g = Graph()
+    y = g.options(priority=5).call(twice, g.input("x"))
+    assert (y.item.options.priority, y.item.options.retries) == (5, 1)
+    g.output("y", y)
+    assert plait.run(g, x=4) == {"y": 8}
+    dag = nx.DiGraph()
+    dag.add_node("four", work=lambda: 4)
+    dag.add_node("eight", work=twice)
+    dag.add_edge("four", "eight")
+    assert plait.run(dag) == {"eight": 8}
+
+
 def test_from_networkx_passes_results_in_edge_order():
     dag = nx.DiGraph()
     for node, value in (("two", 2), ("one", 1)):

@@ -507,3 +507,14 @@ async def test_many_runs_of_one_plan_leave_nothing_behind():
         finally:
             tracemalloc.stop()
     assert many - few < 20_000
+
+
+async def test_a_graph_can_go_while_its_scheduler_stays():
+    async with open_scheduler(streams=1) as scheduler:
+        g = norm_graph()
+        plan = weakref.ref(scheduler.compile(g))
+        await scheduler.run(g, x=[1, 2, 3])
+        gone = weakref.ref(g)
+        del g
+        gc.collect()
+        assert gone() is None and plan() is None

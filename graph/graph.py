@@ -13,20 +13,18 @@ from weakref import WeakKeyDictionary
 import networkx as nx
 import numpy as np
 from plait.errors import GraphError
-from plait.graph.access import Uses
 from plait.graph.buffer import (
     BUFFER,
     CONSTANT,
     INPUT,
-    RESOURCE,
     RESULT_DECLARED,
-    Access,
     Buffer,
     BufferSlice,
     Declared,
 )
-from plait.graph.hazards import READ, UPDATE, WRITE
-from plait.graph.item import BARRIER, CALL, COPY, FILL, Sites, WorkItem, function_name
+from plait.graph.declare import access, check_own, declare
+from plait.graph.hazards import READ, WRITE
+from plait.graph.item import BARRIER, CALL, COPY, FILL, Sites, WorkItem
 from plait.graph.options import DEFAULT, SHAREABLE, Options, merged
 from plait.graph.region import Region
 from plait.graph.work import Work
@@ -34,10 +32,8 @@ from plait.graph.work import Work
 if TYPE_CHECKING:
     from plait.graph.program import Program
 
-_LITERALS = frozenset({int, float, str, bool, bytes, complex, type(None), np.ndarray, np.float64, np.dtype})
 _ONE_READ = bytes([READ])
 _ONE_WRITE = bytes([WRITE])
-_MODE_WORDS = {READ: "reads", WRITE: "writes", UPDATE: "updates"}
 
 
 class Graph:
@@ -69,7 +65,7 @@ class Graph:
         self.plans: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self._buffer_names: dict[str, int] = {}
         self._item_names: dict[str, int] = {}
-        self._resources: dict[str, int] = {}
+        self.resources: dict[str, int] = {}
         self._sites = Sites()
         self._options = DEFAULT
         self._last_barrier: int | None = None
@@ -131,7 +127,7 @@ class Graph:
         if not isinstance(value, Buffer | BufferSlice):
             raise GraphError(f"{place} must be a buffer or a slice of one, not {type(value).__name__}")
         buffer = value.buffer if isinstance(value, BufferSlice) else value
-        self._check_own(buffer, place)
+        check_own(self, buffer, place)
         if buffer in self.unwritten:
             raise GraphError(f"{place}: nothing ever writes buffer {buffer.name!r}")
         self.outputs[name] = value
@@ -260,12 +256,6 @@ class Graph:
             )
         names[name] = site
 
-    def _check_own(self, buffer: Buffer, place: str) -> None:
-        if buffer.graph is not self:
-            raise GraphError(
-                f"{place}: buffer {buffer.name!r} belongs to graph {buffer.graph.name!r}, not to {self.name!r}"
-            )
-
     def _append(
         self,
         kind: str,
@@ -340,9 +330,9 @@ class Graph:
             self._claim(self._item_names, options.name, "item", site)
         mark = len(self.access_buffers)
         try:
-            kept = self._declare(args, site, work)
+            kept = declare(self, args, site, work)
             if kwargs:
-                self._declare(tuple(kwargs.values()), site, work, allow_uses=False)
+                declare(self, tuple(kwargs.values()), site, work, allow_uses=False)
             first = len(self.buffers)
             for index in range(first, first + options.outputs):
                 self.access_buffers.append(index)
@@ -355,8 +345,8 @@ class Graph:
     def _undo(self, mark: int, name: str | None) -> None:
         del self.access_buffers[mark:]
         del self.access_modes[mark:]
-        for access in [access for access in self.regions if access >= mark]:
-            del self.regions[access]
+        for late in [late for late in self.regions if late >= mark]:
+            del self.regions[late]
         if name is not None:
             self._item_names.pop(name, None)
 
@@ -373,82 +363,12 @@ class Graph:
             shape = getattr(source, "shape", None)
             if kind is COPY and shape is not None and target.shape is not None and not _broadcasts(shape, target.shape):
                 raise GraphError(f"{place}: shape {shape} does not fit into {target.name!r} of {target.shape}")
-            self._declare((source,), site, kind)
-            self._access(target, WRITE, site, kind)
+            declare(self, (source,), site, kind)
+            access(self, target, WRITE, site, kind)
             return self._append(kind, kind, (target, source), None, options, site)
         except GraphError:
             self._undo(mark, options.name)
             raise
-
-    def _declare(self, args: tuple[Any, ...], site: int, work: Any, allow_uses: bool = True) -> tuple[Any, ...]:
-        """Append the accesses found among ``args``; return them without ``uses`` declarations."""
-        kept = args
-        unwritten = self.unwritten
-        for arg in args:
-            kind = type(arg)
-            if kind is Buffer:
-                if arg.graph is not self or arg in unwritten:
-                    self._access(arg, READ, site, work)
-                self.access_buffers.append(arg.index)
-                self.access_modes.append(READ)
-            elif kind in _LITERALS:
-                continue
-            elif kind is BufferSlice:
-                self._access(arg, READ, site, work)
-            elif kind is Access:
-                self._access(arg.target, arg.mode, site, work)
-            elif kind is Uses:
-                if not allow_uses:
-                    raise GraphError(f"item recorded at {self.site(site)}: uses({arg.name!r}) goes among the arguments")
-                self._use(arg)
-                kept = tuple(other for other in kept if other is not arg)
-            elif isinstance(arg, list | tuple | dict):
-                self._declare_nested(arg, site, work)
-        return kept
-
-    def _declare_nested(self, container: Any, site: int, work: Any) -> None:
-        seen: set[int] = set()
-        stack = [container]
-        while stack:
-            part = stack.pop()
-            if isinstance(part, list | tuple | dict):
-                if id(part) not in seen:
-                    seen.add(id(part))
-                    stack.extend(part.values() if isinstance(part, dict) else part)
-            elif isinstance(part, Uses):
-                raise GraphError(f"item recorded at {self.site(site)}: uses({part.name!r}) goes among the arguments")
-            elif isinstance(part, Access):
-                self._access(part.target, part.mode, site, work)
-            elif isinstance(part, Buffer | BufferSlice):
-                self._access(part, READ, site, work)
-
-    def _access(self, target: Buffer | BufferSlice, mode: int, site: int, work: Any) -> None:
-        buffer = target.buffer if type(target) is BufferSlice else target
-        assert isinstance(buffer, Buffer)
-        if buffer.graph is not self or (mode != WRITE and buffer in self.unwritten):
-            place = f"item {function_name(work)!r} recorded at {self.site(site)}"
-            self._check_own(buffer, place)
-            raise GraphError(
-                f"{place} {_MODE_WORDS[mode]} buffer {buffer.name!r} (from {buffer.site}) before anything "
-                "writes it: give the buffer a fill, or write it first"
-            )
-        if type(target) is BufferSlice and target.region is not None:
-            self.regions[len(self.access_buffers)] = target.region
-        self.access_buffers.append(buffer.index)
-        self.access_modes.append(mode)
-        if mode != READ:
-            self.unwritten.discard(buffer)
-            self.mutated.add(buffer.index)
-
-    def _use(self, use: Uses) -> None:
-        index = self._resources.get(use.name)
-        if index is None:
-            index = self._resources[use.name] = len(self.buffers)
-            resource = Buffer(self, index, None, Declared(RESOURCE, f"resource:{use.name}"))
-            self.buffers.append(resource)
-            self.declared.append(resource)
-        self.access_buffers.append(index)
-        self.access_modes.append(READ if use.shared else UPDATE)
 
 
 class Recorder:

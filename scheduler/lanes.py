@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from heapq import heappop, heappush, heapreplace
 from time import perf_counter_ns
 from typing import Any
@@ -58,6 +59,7 @@ class Dispatcher:
         self._watcher: Lane | None = None
         self._rung = False
         self._serving = [0, 0]
+        self._bound: AbstractContextManager[None] | None = None
         self._cores = usable_cores()
         self._blas_threads = max(1, self._cores // max(1, len(compute)))
         self._closing: Callable[[], None] | None = None
@@ -124,7 +126,7 @@ class Dispatcher:
             if self._watcher is not None and not self._rung:
                 self._rung = True
                 self._bell.release()
-            self._post_idle()
+            self._lane_idle()
 
     # ---- under the lock ---------------------------------------------------------------------------------------
 
@@ -164,7 +166,12 @@ class Dispatcher:
                 lane.stream.enqueue(self._lane_main, lane)
                 return
 
-    def _post_idle(self) -> None:
+    def _worth_watching(self, lane: Lane) -> bool:
+        return self._watcher is None and self._cores > 1 and not lane.stream.contended and bool(self._progress())
+
+    def _lane_idle(self) -> None:
+        if self._bound is not None and not any(lane.busy for lane in self.lanes if lane.kind == COMPUTE):
+            self._unbind_blas()
         if self._closing is not None and not any(lane.busy for lane in self.lanes):
             self._closing()
 
@@ -214,35 +221,41 @@ class Dispatcher:
                     return
                 state = self._pick(kind)
                 if state is None:
+                    if kind == COMPUTE and self._worth_watching(lane):
+                        lane.retired = True  # what the other lane is at may free several
+                        continue
                     lane.busy = False
-                    self._post_idle()
+                    self._lane_idle()
                     return
                 self._serving[kind] += 1
                 began = perf_counter_ns()
                 if not state.prepared:
                     self._prepare(lane, state)
-                if kind == COMPUTE and self._serving[COMPUTE] > 1:
-                    self._serve_beside_others(lane, state)
-                else:
-                    self._serve(lane, state)
+                if kind == COMPUTE and self._serving[COMPUTE] > 1 and self._bound is None:
+                    self._bind_blas()
+                serve = self._serve_straight if state.straight else self._serve_counted
+                state.context.copy().run(serve, lane, state)
                 lane.since_ns = 0
                 state.vtime += perf_counter_ns() - began
                 self._serving[kind] -= 1
                 self._announce(state, joining=False)
                 self._after(state)
 
-    def _serve(self, lane: Lane, state: RunState) -> None:
-        serve = self._serve_straight if state.straight else self._serve_counted
-        state.context.copy().run(serve, lane, state)
-
-    def _serve_beside_others(self, lane: Lane, state: RunState) -> None:
-        """Serve with BLAS bounded, so that lanes side by side do not fight over the cores."""
-        self._lock.release()
-        with bounded_blas(self._blas_threads):
-            self._lock.acquire()
-            self._serve(lane, state)
-            self._lock.release()
+    def _bind_blas(self) -> None:
+        """Bound BLAS threads, so that lanes side by side do not fight over the cores; until one lane is left alone."""
+        self._lock.release()  # the first bound of a process searches its libraries
+        bound = bounded_blas(self._blas_threads)
+        bound.__enter__()
         self._lock.acquire()
+        if self._bound is not None:
+            bound.__exit__(None, None, None)
+        else:
+            self._bound = bound
+
+    def _unbind_blas(self) -> None:
+        bound, self._bound = self._bound, None
+        if bound is not None:
+            bound.__exit__(None, None, None)
 
     def _serve_straight(self, lane: Lane, state: RunState) -> None:
         count, ends = len(state.plan.calls), state.plan.output_ends
@@ -377,6 +390,8 @@ class Dispatcher:
             if seen & now and self._split_stuck(seen & now):
                 break
             seen = now
+            if timeout == LOOK_LONGEST_S and self._serving[COMPUTE] == 1:
+                self._unbind_blas()
             timeout = min(2 * timeout, LOOK_LONGEST_S)
         self._bell.acquire(blocking=False)
         self._rung = False

@@ -3,7 +3,7 @@
 python benchmarks/memory_runs.py [--quick]
 
 The plan allocates, copies, updates in place and returns arrays, traced and untraced. Resident memory of the process is
-read after 10 runs, 1,000 and 2,000, each time with garbage collected and, on glibc, with the free memory given back that
+read after 10 runs, 1,000 and 2,000, each time with garbage collected and, on glibc, with the free memory returned that
 malloc keeps in a heap for each thread: those find their size only after some hundred runs.
 """
 

@@ -317,11 +317,12 @@ class Graph:
         if count == 1:
             result = Buffer(self, first, item, RESULT_DECLARED)
             buffers.append(result)
-            item.outputs = (result,)
+            item.result = result
             return result
-        item.outputs = tuple(Buffer(self, index, item, RESULT_DECLARED) for index in range(first, first + count))
-        buffers.extend(item.outputs)
-        return item.outputs
+        results = tuple(Buffer(self, index, item, RESULT_DECLARED) for index in range(first, first + count))
+        item.result = results
+        buffers.extend(results)
+        return results
 
     def _record_checked(
         self, options: Options, site: int, work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

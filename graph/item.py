@@ -20,7 +20,7 @@ class WorkItem:
     given, with buffers in place of values. ``outputs`` are the buffers that hold its results.
     """
 
-    __slots__ = ("args", "function", "graph", "index", "kind", "kwargs", "options", "outputs", "site_index")
+    __slots__ = ("args", "function", "graph", "index", "kind", "kwargs", "options", "result", "site_index")
 
     def __init__(
         self,
@@ -41,12 +41,17 @@ class WorkItem:
         self.kwargs = kwargs
         self.options = options
         self.site_index = site_index
-        self.outputs: tuple[Buffer, ...] = ()
+        self.result: Buffer | tuple[Buffer, ...] = ()  # one result needs no tuple of its own
 
     @property
     def name(self) -> str:
         """The name given, else the function's name with the item's number: ``multiply#3``."""
         return self.options.name or f"{function_name(self.function) or self.kind}#{self.index}"
+
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """The buffers of its results; none for a copy, a fill or a barrier."""
+        return self.result if isinstance(self.result, tuple) else (self.result,)
 
     @property
     def site(self) -> str:

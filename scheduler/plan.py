@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
 from types import FunctionType
@@ -14,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from plait.devices import Device, library
 from plait.errors import PlanError
-from plait.graph import BARRIER, BUFFER, CALL, CONSTANT, RESOURCE, BufferSlice, Edges, Program, WorkItem
+from plait.graph import BARRIER, BUFFER, CALL, CONSTANT, RESOURCE, Buffer, BufferSlice, Edges, Program, WorkItem
 from plait.graph.options import Options
 from plait.scheduler.bind import Binder, Getter, Values
 from plait.scheduler.explain import explain
@@ -48,14 +50,12 @@ class Plan:
     outs: list[int] = field(repr=False)
     template: Values = field(repr=False)
     frees: list[tuple[int, ...]] = field(repr=False)
-    successor_offsets: list[int] = field(repr=False)
-    successors: list[int] = field(repr=False)
-    access_offsets: list[int] = field(repr=False)
-    access_slots: list[int] = field(repr=False)
+    accesses: tuple[IntArray, IntArray] = field(repr=False)
     keep: npt.NDArray[np.bool_] = field(repr=False)
     output_positions: dict[str, list[int]] = field(repr=False)
     groups: dict[int, tuple[str, ...]] = field(repr=False)
     outputs_at: dict[int, list[str]] = field(repr=False)
+    outputs_ending: dict[int, list[str]] = field(repr=False)
     output_ends: list[int] = field(repr=False)
     allocates: bool
     straight: bool
@@ -87,9 +87,45 @@ class Plan:
         positions[self.order] = np.arange(len(self.order))
         return positions
 
+    # What only counted runs need, as lists: made when the first one needs it. Item p's successors are
+    # successors[successor_offsets[p]:successor_offsets[p + 1]], and likewise the slots that it touches.
+
+    @functools.cached_property
+    def successor_offsets(self) -> list[int]:
+        offsets: list[int] = self.waits.successors()[0].tolist()
+        return offsets
+
+    @functools.cached_property
+    def successors(self) -> list[int]:
+        successors: list[int] = self.waits.successors()[1].tolist()
+        return successors
+
+    @functools.cached_property
+    def access_offsets(self) -> list[int]:
+        offsets: list[int] = self.accesses[0].tolist()
+        return offsets
+
+    @functools.cached_property
+    def access_slots(self) -> list[int]:
+        slots: list[int] = self.accesses[1].tolist()
+        return slots
+
     def explain(self) -> str:
         """In words: what runs where, in what order, and what each item waits for."""
         return explain(self)
+
+
+@contextmanager
+def collector_paused(count: int) -> Iterator[None]:
+    """Compiling makes objects by the million and no garbage, and each full collection would visit them all."""
+    pause = count >= 10_000 and gc.isenabled()
+    if pause:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if pause:
+            gc.enable()
 
 
 def compile_plan(program: Program, devices: Sequence[Device], streams: tuple[int, int], policy: str | Policy) -> Plan:
@@ -121,10 +157,12 @@ def compile_plan(program: Program, devices: Sequence[Device], streams: tuple[int
         if (limited := tuple(name for name in items[index].options.groups if limits[name] is not None))
     }
     outputs_at: dict[int, list[str]] = {}
+    outputs_ending: dict[int, list[str]] = {}
     for name, writers in output_positions.items():
+        if writers:
+            outputs_ending.setdefault(writers[-1] + 1, []).append(name)
         for writer in writers:
             outputs_at.setdefault(writer, []).append(name)
-    offsets, successors = waits.successors()
     return Plan(
         program=program,
         device=host.name,
@@ -139,15 +177,13 @@ def compile_plan(program: Program, devices: Sequence[Device], streams: tuple[int
         outs=[slots + 1 if out < 0 else out for out in outs],
         template=binder.template,
         frees=_frees(access_offsets, access_slots, keep),
-        successor_offsets=offsets.tolist(),
-        successors=successors.tolist(),
-        access_offsets=access_offsets.tolist(),
-        access_slots=access_slots.tolist(),
+        accesses=(access_offsets, access_slots),
         keep=keep,
         output_positions=output_positions,
         groups=groups,
         outputs_at=outputs_at,
-        output_ends=sorted({writers[-1] + 1 for writers in output_positions.values() if writers}),
+        outputs_ending=outputs_ending,
+        output_ends=sorted(outputs_ending),
         allocates=any(buffer.kind == BUFFER for buffer in program.declared),
         straight=not groups and not any(kinds),
         chain=int(np.count_nonzero(waits.target - waits.source == 1)) >= count - 1,
@@ -242,7 +278,8 @@ def _bind(
         if slots is not None:
             calls.append(function)
             getters.append(itemgetter(*slots))
-            outs.append(item.outputs[0].index)
+            result = item.result
+            outs.append(result.index if isinstance(result, Buffer) else -1)
         else:
             call, getter, out = bind(item, function)
             calls.append(call)

@@ -97,8 +97,8 @@ def peak_bytes(plan: Plan, finished: list[int], sizes: list[int]) -> int:
     """
     size = np.array(sizes, dtype=np.int64)
     end = np.array(finished, dtype=np.int64)
-    slots = np.array(plan.access_slots, dtype=np.int64)
-    ends = np.repeat(end, np.diff(plan.access_offsets))
+    offsets, slots = plan.accesses
+    ends = np.repeat(end, np.diff(offsets))
     ran = ends > 0
     slots, ends = slots[ran], ends[ran]
     first = np.full(len(size), np.iinfo(np.int64).max)

@@ -17,7 +17,7 @@ from plait.errors import PlaitError, PlanError
 from plait.graph import Graph
 from plait.scheduler.inputs import checked_inputs
 from plait.scheduler.lanes import Dispatcher
-from plait.scheduler.plan import Plan, compile_plan
+from plait.scheduler.plan import Plan, collector_paused, compile_plan
 from plait.scheduler.policies import Policy, find_policy
 from plait.scheduler.run import Outputs, Run
 from plait.scheduler.state import RunState
@@ -60,11 +60,12 @@ class Scheduler:
         """The plan of ``graph`` for this scheduler's devices; the same plan again while the graph is unchanged."""
         if not isinstance(graph, Graph):
             graph = Graph.from_networkx(graph)
-        program = graph.program()
-        plan = graph.plans.get(self)
-        if not isinstance(plan, Plan) or plan.program is not program:
-            plan = compile_plan(program, self.devices, (len(self._compute), len(self._copy)), self._policy)
-            graph.plans[self] = plan
+        with collector_paused(len(graph.items)):
+            program = graph.program()
+            plan = graph.plans.get(self)
+            if not isinstance(plan, Plan) or plan.program is not program:
+                plan = compile_plan(program, self.devices, (len(self._compute), len(self._copy)), self._policy)
+                graph.plans[self] = plan
         return plan
 
     def start(

@@ -89,7 +89,10 @@ class RunState:
         self.status = bytearray(count)
         self.status[:cursor] = bytes([DONE]) * cursor
         self.settled = cursor
-        self.pass_outputs(cursor)
+        for end in self.plan.output_ends:
+            if end > cursor:
+                break
+            self.pass_outputs(end)
         self.count_from(cursor)
         if self.owned and cursor < count:
             self.status[cursor] = RUNNING
@@ -128,9 +131,9 @@ class RunState:
         self.outputs_done += [name for name, left in self.outputs_left.items() if not left]
 
     def pass_outputs(self, cursor: int) -> None:
-        """Note the outputs whose last writer stands before ``cursor`` in a straight run."""
-        for name, left in self.outputs_left.items():
-            if left and self.plan.output_positions[name][-1] < cursor:
+        """Note the outputs whose last writer stands just before ``cursor``, where a straight run has come to."""
+        for name in self.plan.outputs_ending.get(cursor, ()):
+            if self.outputs_left[name]:
                 self.outputs_left[name] = 0
                 self.outputs_done.append(name)
 
@@ -142,7 +145,8 @@ class RunState:
         left = waits.target[waits.source >= cursor]
         pending = np.bincount(left, minlength=count)[:count]
         self.pending = pending.tolist()
-        slots = np.asarray(plan.access_slots[plan.access_offsets[cursor] :], dtype=np.int64)
+        offsets, touched = plan.accesses
+        slots = touched[offsets[cursor] :]
         self.uses = (np.bincount(slots, minlength=len(plan.keep)) + plan.keep).tolist()
         kinds = plan.kinds
         for position in (np.flatnonzero(pending[cursor:] == 0) + cursor).tolist():

@@ -8,6 +8,7 @@ slot for what nobody reads. An item with plain positional arguments costs one ``
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from operator import itemgetter
 from time import perf_counter
@@ -45,6 +46,15 @@ class Binder:
                 self.template[buffer.index] = buffer.value
         self._mutates = bool(program.mutated)
         self._literals: dict[int, int] = {}
+
+    @functools.cached_property
+    def _wanted(self) -> set[int]:
+        """The buffers that some item reads or that are outputs."""
+        program = self.program
+        read = set(program.access_buffers[(program.access_modes & READ) != 0].tolist())
+        for value in program.outputs.values():
+            read.add(value.buffer.index if isinstance(value, BufferSlice) else value.index)
+        return read
 
     def slot_of(self, literal: Any) -> int:
         """The slot of a literal argument; equal identities share one."""
@@ -121,6 +131,8 @@ class Binder:
             if isinstance(access, Access) and access.mode == UPDATE
         ]
         outputs = [output.index for output in item.outputs]
+        if len(outputs) == 1 and outputs[0] not in self._wanted:
+            outputs, guarded = [], False  # as where a function updates in place and also returns what it updated
         packed = Packed(item, function, outputs, guarded, updated if item.options.retries else [])
         return packed, getter, -1
 
@@ -171,6 +183,8 @@ class Packed:
         """Store the result under the item's outputs; a wrong number of outputs is an error that says both numbers."""
         if self.guarded:
             result = _unshared(result, [*args, *kwargs.values()])
+        if not self.outputs:
+            return
         if len(self.outputs) == 1:
             values[self.outputs[0]] = result
             return

@@ -529,3 +529,24 @@ async def test_thousands_of_outputs_come_one_by_one_without_searching_them_all()
         run = scheduler.start(g)
         assert await run.output("y0") == 0
         assert (await run)["y4999"] == 4999
+
+
+def test_a_result_that_nobody_reads_is_not_copied():
+    class Counted(np.ndarray):
+        copies = 0
+
+        def copy(self, *args):
+            type(self).copies += 1
+            return super().copy(*args)
+
+    def in_place(target):
+        target += 1
+        return target.view(Counted)
+
+    g = Graph()
+    acc = g.buffer("acc", (4,), fill=0)
+    g.call(in_place, plait.update(acc))
+    g.output("kept", g.call(in_place, plait.update(acc)))
+    g.call(in_place, plait.update(acc))
+    assert plait.run(g)["kept"].tolist() == [2, 2, 2, 2]
+    assert Counted.copies == 1

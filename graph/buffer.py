@@ -36,6 +36,8 @@ RESULT_DECLARED = Declared(RESULT)
 class Buffer:
     """A piece of logical data of one graph: name, shape and dtype (None while unknown).
 
+    An object of this class is a light handle on what the graph holds by index; handles on the same buffer are equal.
+
     ``kind`` says where its bytes come from: ``"input"`` (bound when run), ``"constant"`` (bound when recorded),
     ``"buffer"`` (allocated by a run) or ``"result"`` (what a call returned; ``item`` is that call).
     """
@@ -48,6 +50,12 @@ class Buffer:
         self.index = index
         self.item = item
         self.declared = declared
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Buffer) and other.index == self.index and other.graph is self.graph
+
+    def __hash__(self) -> int:
+        return hash((id(self.graph), self.index))
 
     @property
     def kind(self) -> str:

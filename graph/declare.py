@@ -25,7 +25,7 @@ def declare(graph: Graph, args: tuple[Any, ...], site: int, work: Any, *, allow_
     for arg in args:
         kind = type(arg)
         if kind is Buffer:
-            if arg.graph is not graph or arg in unwritten:
+            if arg.graph is not graph or arg.index in unwritten:
                 access(graph, arg, READ, site, work)
             graph.access_buffers.append(arg.index)
             graph.access_modes.append(READ)
@@ -65,7 +65,7 @@ def _declare_nested(graph: Graph, container: Any, site: int, work: Any) -> None:
 def access(graph: Graph, target: Buffer | BufferSlice, mode: int, site: int, work: Any) -> None:
     buffer = target.buffer if type(target) is BufferSlice else target
     assert isinstance(buffer, Buffer)
-    if buffer.graph is not graph or (mode != WRITE and buffer in graph.unwritten):
+    if buffer.graph is not graph or (mode != WRITE and buffer.index in graph.unwritten):
         place = f"item {function_name(work)!r} recorded at {graph.site(site)}"
         check_own(graph, buffer, place)
         raise GraphError(
@@ -77,17 +77,17 @@ def access(graph: Graph, target: Buffer | BufferSlice, mode: int, site: int, wor
     graph.access_buffers.append(buffer.index)
     graph.access_modes.append(mode)
     if mode != READ:
-        graph.unwritten.discard(buffer)
+        graph.unwritten.discard(buffer.index)
         graph.mutated.add(buffer.index)
 
 
 def _use(graph: Graph, use: Uses) -> None:
     index = graph.resources.get(use.name)
     if index is None:
-        index = graph.resources[use.name] = len(graph.buffers)
+        index = graph.resources[use.name] = len(graph.buffer_items)
         resource = Buffer(graph, index, None, Declared(RESOURCE, f"resource:{use.name}"))
-        graph.buffers.append(resource)
-        graph.declared.append(resource)
+        graph.buffer_items.append(-1)
+        graph.declared[index] = resource
     graph.access_buffers.append(index)
     graph.access_modes.append(READ if use.shared else UPDATE)
 

@@ -48,14 +48,14 @@ class Graph:
             raise GraphError(f"a graph needs a non-empty name, not {name!r}")
         self.name = name
         self.items: list[WorkItem] = []
-        self.buffers: list[Buffer] = []
-        self.declared: list[Buffer] = []
+        self.declared: dict[int, Buffer] = {}  # the buffers that are no results, by index
+        self.buffer_items = array("q")  # by buffer, the item whose result it is, or -1
         self.outputs: dict[str, Buffer | BufferSlice] = {}
         self.group_limits: dict[str, int | None] = {}
         self.regions: dict[int, Region] = {}
         self.explicit: list[tuple[int, int]] = []
         self.mutated: set[int] = set()
-        self.unwritten: set[Buffer] = set()
+        self.unwritten: set[int] = set()
         # Flat accesses: item i's are access_buffers[offsets[i]:offsets[i + 1]], with access_modes beside.
         self.offsets = array("q", [0])
         self.access_buffers = array("q")
@@ -72,7 +72,7 @@ class Graph:
         self._program: Program | None = None
 
     def __repr__(self) -> str:
-        return f"<Graph {self.name!r}: {len(self.items)} items, {len(self.buffers)} buffers>"
+        return f"<Graph {self.name!r}: {len(self.items)} items, {len(self.buffer_items)} buffers>"
 
     # ---- buffers ----------------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class Graph:
         site = self._site(frame)
         self._refuse_while_running(site)
         if name is None and kind is CONSTANT:
-            name = f"constant#{len(self.buffers)}"
+            name = f"constant#{len(self.buffer_items)}"
         if not isinstance(name, str) or not name.strip():
             raise GraphError(f"{kind} recorded at {self.site(site)} needs a non-empty name, not {name!r}")
         self._claim(self._buffer_names, name, kind, site)
@@ -108,11 +108,11 @@ class Graph:
             dtype = None if dtype is None else np.dtype(dtype)
         except (TypeError, ValueError) as error:
             raise GraphError(f"{kind} {name!r} recorded at {self.site(site)}: {error}") from error
-        buffer = Buffer(self, len(self.buffers), None, Declared(kind, name, shape, dtype, value, site))
-        self.buffers.append(buffer)
-        self.declared.append(buffer)
+        buffer = Buffer(self, len(self.buffer_items), None, Declared(kind, name, shape, dtype, value, site))
+        self.declared[buffer.index] = buffer
+        self.buffer_items.append(-1)
         if kind is BUFFER and value is None:
-            self.unwritten.add(buffer)
+            self.unwritten.add(buffer.index)
         return buffer
 
     def output(self, name: str, value: Buffer | BufferSlice) -> None:
@@ -128,7 +128,7 @@ class Graph:
             raise GraphError(f"{place} must be a buffer or a slice of one, not {type(value).__name__}")
         buffer = value.buffer if isinstance(value, BufferSlice) else value
         check_own(self, buffer, place)
-        if buffer in self.unwritten:
+        if buffer.index in self.unwritten:
             raise GraphError(f"{place}: nothing ever writes buffer {buffer.name!r}")
         self.outputs[name] = value
 
@@ -201,7 +201,7 @@ class Graph:
     @property
     def version(self) -> tuple[int, int, int]:
         """Changes whenever something is recorded."""
-        return len(self.items), len(self.buffers), len(self.outputs)
+        return len(self.items), len(self.buffer_items), len(self.outputs)
 
     @property
     def dag(self) -> nx.DiGraph[str]:
@@ -224,6 +224,11 @@ class Graph:
         if self._program is None or self._program.version != self.version:
             self._program = snapshot(self)
         return self._program
+
+    def buffer_at(self, index: int) -> Buffer:
+        """A handle on the buffer with that index."""
+        item = self.buffer_items[index]
+        return self.declared[index] if item < 0 else Buffer(self, index, self.items[item], RESULT_DECLARED)
 
     def site(self, index: int) -> str:
         """``file:line`` of an interned call site."""
@@ -299,30 +304,23 @@ class Graph:
             raise GraphError(
                 f"item recorded at {self.site(site)}: {work!r} is not callable and not the name of a kernel"
             )
-        buffers = self.buffers
+        first = len(self.buffer_items)
         read = [arg.index for arg in args if type(arg) is Buffer and arg.graph is self]
         if options is DEFAULT and len(read) == len(args) and not kwargs and not self.unwritten:
             # What most calls are: whole, written buffers in, one result out, nothing to check or to order.
-            read.append(len(buffers))
+            read.append(first)
             self.access_buffers.extend(read)
             self.access_modes.frombytes(_ONE_READ * len(args) + _ONE_WRITE)
-            item = WorkItem(self, len(self.items), CALL, work, args, None, options, site)
+            index = len(self.items)
+            item = WorkItem(self, index, CALL, work, None, None, options, site, first)
             self.items.append(item)
             self.offsets.append(len(self.access_buffers))
+            self.buffer_items.append(index)
             if self._last_barrier is not None:
-                self.explicit.append((self._last_barrier, item.index))
-        else:
-            item = self._record_checked(options, site, work, args, kwargs)
-        count, first = options.outputs, len(buffers)
-        if count == 1:
-            result = Buffer(self, first, item, RESULT_DECLARED)
-            buffers.append(result)
-            item.result = result
-            return result
-        results = tuple(Buffer(self, index, item, RESULT_DECLARED) for index in range(first, first + count))
-        item.result = results
-        buffers.extend(results)
-        return results
+                self.explicit.append((self._last_barrier, index))
+            return Buffer(self, first, item, RESULT_DECLARED)
+        item = self._record_checked(options, site, work, args, kwargs)
+        return item.outputs if options.outputs > 1 else item.outputs[0]
 
     def _record_checked(
         self, options: Options, site: int, work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -334,14 +332,17 @@ class Graph:
             kept = declare(self, args, site, work)
             if kwargs:
                 declare(self, tuple(kwargs.values()), site, work, allow_uses=False)
-            first = len(self.buffers)
+            first = len(self.buffer_items)
             for index in range(first, first + options.outputs):
                 self.access_buffers.append(index)
                 self.access_modes.append(WRITE)
-            return self._append(CALL, work, kept, kwargs or None, options, site)
+            item = self._append(CALL, work, kept, kwargs or None, options, site)
         except GraphError:
             self._undo(mark, options.name)
             raise
+        item.first_result = first
+        self.buffer_items.extend([item.index] * options.outputs)
+        return item
 
     def _undo(self, mark: int, name: str | None) -> None:
         del self.access_buffers[mark:]

@@ -92,7 +92,7 @@ def _flow(program: Program, source: int, target: int) -> int | None:
         region = program.regions.get(access)
         if not any(a is None or region is None or overlaps(a, region) for a in written[index]):
             continue
-        buffer = program.buffers[index]
+        buffer = program.graph.buffer_at(index)
         if buffer.kind == "resource":
             continue
         if buffer.nbytes is None or buffer.dtype is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ class WorkItem:
     given, with buffers in place of values. ``outputs`` are the buffers that hold its results.
     """
 
-    __slots__ = ("args", "function", "graph", "index", "kind", "kwargs", "options", "result", "site_index")
+    __slots__ = ("_args", "first_result", "function", "graph", "index", "kind", "kwargs", "options", "site_index")
 
     def __init__(
         self,
@@ -28,20 +29,21 @@ class WorkItem:
         index: int,
         kind: str,
         function: Any,
-        args: tuple[Any, ...],
+        args: tuple[Any, ...] | None,
         kwargs: dict[str, Any] | None,
         options: Options,
         site_index: int,
+        first_result: int = -1,
     ) -> None:
         self.graph = graph
         self.index = index
         self.kind = kind
         self.function = function
-        self.args = args
+        self._args = args  # None: whole buffers, all read, which the graph's flat accesses tell as well
         self.kwargs = kwargs
         self.options = options
         self.site_index = site_index
-        self.result: Buffer | tuple[Buffer, ...] = ()  # one result needs no tuple of its own
+        self.first_result = first_result
 
     @property
     def name(self) -> str:
@@ -51,7 +53,27 @@ class WorkItem:
     @property
     def outputs(self) -> tuple[Buffer, ...]:
         """The buffers of its results; none for a copy, a fill or a barrier."""
-        return self.result if isinstance(self.result, tuple) else (self.result,)
+        if self.first_result < 0:
+            return ()
+        first, graph = self.first_result, self.graph
+        return tuple(graph.buffer_at(index) for index in range(first, first + self.options.outputs))
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The positional arguments as given, less ``uses`` declarations."""
+        if self._args is not None:
+            return self._args
+        return tuple(self.graph.buffer_at(index) for index in self.plain_slots())
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its arguments are whole buffers, all of them read, and nothing else."""
+        return self._args is None
+
+    def plain_slots(self) -> array[int]:
+        """Indices of the buffers that a plain item is given."""
+        graph = self.graph
+        return graph.access_buffers[graph.offsets[self.index] : graph.offsets[self.index + 1] - 1]
 
     @property
     def site(self) -> str:

@@ -31,7 +31,7 @@ class Program:
     graph: Graph
     version: tuple[int, int, int]
     items: Sequence[WorkItem]
-    buffers: Sequence[Buffer]
+    buffer_count: int
     declared: Sequence[Buffer]
     outputs: Mapping[str, Buffer | BufferSlice]
     offsets: npt.NDArray[np.int64]
@@ -64,8 +64,8 @@ def snapshot(graph: Graph) -> Program:
         graph=graph,
         version=graph.version,
         items=tuple(graph.items),
-        buffers=tuple(graph.buffers),
-        declared=tuple(graph.declared),
+        buffer_count=len(graph.buffer_items),
+        declared=tuple(graph.declared.values()),
         outputs=dict(graph.outputs),
         offsets=offsets,
         access_buffers=buffers,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from time import perf_counter
 from typing import Any
@@ -20,7 +20,6 @@ from plait.graph.access import Uses
 from plait.graph.buffer import Access, Buffer, BufferSlice
 from plait.graph.hazards import READ, UPDATE
 from plait.graph.item import CALL, COPY, WorkItem
-from plait.graph.options import DEFAULT
 from plait.graph.program import Program
 
 Values = list[Any]
@@ -40,7 +39,7 @@ class Binder:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.template: Values = [None] * len(program.buffers)
+        self.template: Values = [None] * program.buffer_count
         for buffer in program.declared:
             if buffer.kind == "constant":
                 self.template[buffer.index] = buffer.value
@@ -64,16 +63,12 @@ class Binder:
             self.template.append(literal)
         return slot
 
-    def plain(self, item: WorkItem) -> list[int] | None:
+    def plain(self, item: WorkItem) -> Sequence[int] | None:
         """The slots of the arguments, if they are two whole buffers or more and nothing else is asked for."""
-        if self._mutates or item.kwargs or item.kind is not CALL:
+        if self._mutates or not item.is_plain:
             return None
-        options = item.options
-        if options is not DEFAULT and (options.outputs > 1 or options.retries or options.timeout is not None):
-            return None
-        args = item.args
-        slots = [arg.index for arg in args if type(arg) is Buffer]
-        return slots if len(slots) == len(args) > 1 else None
+        slots = item.plain_slots()
+        return slots if len(slots) > 1 else None
 
     def bind(self, item: WorkItem, function: Any) -> tuple[Callable[..., Any], Getter, int]:
         """``(call, getter, out)``: run the item by ``values[out] = call(*getter(values))``; out -1 keeps nothing."""
@@ -84,7 +79,7 @@ class Binder:
         if not (item.kwargs or guarded or options.outputs > 1 or options.retries or options.timeout is not None):
             slots = self._slots(item.args)
             if len(slots) == len(item.args):
-                return function, _positional(slots), item.outputs[0].index
+                return function, _positional(slots), item.first_result
         return self._bind_packed(item, function, guarded)
 
     def _slots(self, args: tuple[Any, ...]) -> list[int]:

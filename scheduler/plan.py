@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from plait.devices import Device, library
 from plait.errors import PlanError
-from plait.graph import BARRIER, BUFFER, CALL, CONSTANT, RESOURCE, Buffer, BufferSlice, Edges, Program, WorkItem
+from plait.graph import BARRIER, BUFFER, CALL, CONSTANT, RESOURCE, BufferSlice, Edges, Program, WorkItem
 from plait.graph.options import Options
 from plait.scheduler.bind import Binder, Getter, Values
 from plait.scheduler.explain import explain
@@ -144,7 +144,7 @@ def compile_plan(program: Program, devices: Sequence[Device], streams: tuple[int
     slots = len(binder.template)
     binder.template += [None, None]
     keep = np.zeros(slots + 2, dtype=bool)
-    keep[len(program.buffers) :] = True
+    keep[program.buffer_count :] = True
     output_positions = _outputs(program, positions, keep)
     for buffer in program.declared:
         if buffer.kind in (CONSTANT, RESOURCE):
@@ -278,8 +278,7 @@ def _bind(
         if slots is not None:
             calls.append(function)
             getters.append(itemgetter(*slots))
-            result = item.result
-            outs.append(result.index if isinstance(result, Buffer) else -1)
+            outs.append(item.first_result)
         else:
             call, getter, out = bind(item, function)
             calls.append(call)
@@ -324,7 +323,7 @@ def _outputs(program: Program, positions: IntArray, keep: npt.NDArray[np.bool_])
 
 def _accesses(program: Program, order: IntArray) -> tuple[IntArray, IntArray]:
     """Per position, the distinct buffer slots that its item touches, as offsets and one flat array."""
-    count, slots = len(order), max(1, len(program.buffers))
+    count, slots = len(order), max(1, program.buffer_count)
     positions = np.empty(count, dtype=np.int64)
     positions[order] = np.arange(count)
     per_access = np.repeat(positions, np.diff(program.offsets))

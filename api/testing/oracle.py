@@ -18,7 +18,7 @@ def run_serial(graph: Graph, /, order: Iterable[int] | None = None, **inputs: An
     no plan, no edges, no value slots.
     """
     values: dict[int, Any] = {}
-    for buffer in graph.buffers:
+    for buffer in graph.declared.values():
         if buffer.kind == "input":
             values[buffer.index] = _copied(inputs[buffer.name])
         elif buffer.kind == "constant":

@@ -27,13 +27,14 @@ LOOK_S, LOOK_LONGEST_S = 200e-6, 5e-3  # how often a watching lane looks whether
 class Lane:
     """One host stream as the dispatcher sees it."""
 
-    __slots__ = ("busy", "index", "kind", "retired", "since_ns", "stream")
+    __slots__ = ("busy", "entered", "index", "kind", "retired", "since_ns", "stream")
 
     def __init__(self, index: int, kind: int, stream: HostStream) -> None:
         self.index = index
         self.kind = kind
         self.stream = stream
-        self.busy = False
+        self.busy = False  # at work, or asked to be
+        self.entered = False  # at work
         self.retired = False
         self.since_ns = 0
 
@@ -172,8 +173,9 @@ class Dispatcher:
     def _lane_idle(self) -> None:
         if self._bound is not None and not any(lane.busy for lane in self.lanes if lane.kind == COMPUTE):
             self._unbind_blas()
-        if self._closing is not None and not any(lane.busy for lane in self.lanes):
-            self._closing()
+        if self._closing is not None and not any(lane.entered for lane in self.lanes):
+            closing, self._closing = self._closing, None
+            closing()
 
     def _after(self, state: RunState) -> None:
         """Tell the trio thread what it must know, once per batch."""
@@ -213,26 +215,28 @@ class Dispatcher:
         kind = lane.kind
         entered = perf_counter_ns()
         with self._lock:
+            lane.entered = True
             while True:
                 if lane.retired:
                     self._watch(lane)
                 if lane.stream.contended and perf_counter_ns() - entered > SLICE_NS:
+                    lane.entered = False
                     lane.stream.enqueue(self._lane_main, lane)  # behind those that wait for a worker
                     return
+                if kind == COMPUTE and self._serving[COMPUTE] and self._bound is None and self._queues[kind]:
+                    self._bind_blas()  # lets go of the lock, so before a run is picked
                 state = self._pick(kind)
                 if state is None:
                     if kind == COMPUTE and self._worth_watching(lane):
                         lane.retired = True  # what the other lane is at may free several
                         continue
-                    lane.busy = False
+                    lane.busy = lane.entered = False
                     self._lane_idle()
                     return
                 self._serving[kind] += 1
                 began = perf_counter_ns()
                 if not state.prepared:
                     self._prepare(lane, state)
-                if kind == COMPUTE and self._serving[COMPUTE] > 1 and self._bound is None:
-                    self._bind_blas()
                 serve = self._serve_straight if state.straight else self._serve_counted
                 state.context.copy().run(serve, lane, state)
                 lane.since_ns = 0

@@ -146,6 +146,28 @@ def test_an_item_may_run_a_graph_of_its_own_to_any_depth():
     assert nested(3) == 27
 
 
+def test_a_short_run_ends_while_other_schedulers_hold_every_worker():
+    entered, release = threading.Semaphore(0), threading.Event()
+
+    def hold():
+        entered.release()
+        assert release.wait(60)
+
+    long = Graph("long")
+    cores = plait.devices.usable_cores()
+    for _ in range(cores - 1):
+        long.call(hold)
+    others = threading.Thread(target=plait.run, args=(long,), kwargs={"scheduler": {"streams": max(1, cores)}})
+    others.start()
+    try:
+        for _ in range(cores - 1):
+            assert entered.acquire(timeout=60)
+        assert plait.run(square_graph(), x=3, scheduler={"streams": 4}) == {"y": 9}
+    finally:
+        release.set()
+        others.join()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to a child process")
 @pytest.mark.parametrize(
     "call",

@@ -9,12 +9,11 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from heapq import heappop, heappush, heapreplace
 from time import perf_counter_ns
 from typing import Any
 
-from plait.devices import HostStream, bounded_blas, usable_cores
+from plait.devices import HostStream, usable_cores
 from plait.scheduler.plan import COMPUTE, COPY, LOOP
 from plait.scheduler.state import SKIPPED, RunState
 from plait.scheduler.straight import run_straight
@@ -42,13 +41,21 @@ class Lane:
 class Dispatcher:
     """Serves the runs of one scheduler on its host streams.
 
-    ``post`` is called with a run that has news for the trio thread (an output, an async item, its end).
+    ``post`` is called with a run that has news for the trio thread (an output, an async item, its end), and
+    ``on_crowded`` when compute lanes begin or cease to serve side by side; both on any thread.
     """
 
-    def __init__(self, compute: list[HostStream], copy: list[HostStream], post: Callable[[RunState], None]) -> None:
+    def __init__(
+        self,
+        compute: list[HostStream],
+        copy: list[HostStream],
+        post: Callable[[RunState], None],
+        on_crowded: Callable[[bool], None],
+    ) -> None:
         self.lanes = [Lane(index, COMPUTE, stream) for index, stream in enumerate(compute)]
         self.lanes += [Lane(len(compute) + index, COPY, stream) for index, stream in enumerate(copy)]
         self._post = post
+        self._on_crowded = on_crowded
         # Guards the ready heaps and counts of all runs, and who serves them. A message to the trio thread for each
         # item would cost ten times what a tiny item does.
         self._lock = threading.Lock()
@@ -60,9 +67,8 @@ class Dispatcher:
         self._watcher: Lane | None = None
         self._rung = False
         self._serving = [0, 0]
-        self._bound: AbstractContextManager[None] | None = None
+        self._crowded = False
         self._cores = usable_cores()
-        self._blas_threads = max(1, self._cores // max(1, len(compute)))
         self._closing: Callable[[], None] | None = None
 
     # ---- called from the trio thread --------------------------------------------------------------------------
@@ -171,8 +177,8 @@ class Dispatcher:
         return self._watcher is None and self._cores > 1 and not lane.stream.contended and bool(self._progress())
 
     def _lane_idle(self) -> None:
-        if self._bound is not None and not any(lane.busy for lane in self.lanes if lane.kind == COMPUTE):
-            self._unbind_blas()
+        if not any(lane.entered for lane in self.lanes if lane.kind == COMPUTE):
+            self._set_crowded(False)
         if self._closing is not None and not any(lane.entered for lane in self.lanes):
             closing, self._closing = self._closing, None
             closing()
@@ -223,8 +229,6 @@ class Dispatcher:
                     lane.entered = False
                     lane.stream.enqueue(self._lane_main, lane)  # behind those that wait for a worker
                     return
-                if kind == COMPUTE and self._serving[COMPUTE] and self._bound is None and self._queues[kind]:
-                    self._bind_blas()  # lets go of the lock, so before a run is picked
                 state = self._pick(kind)
                 if state is None:
                     if kind == COMPUTE and self._worth_watching(lane):
@@ -234,6 +238,8 @@ class Dispatcher:
                     self._lane_idle()
                     return
                 self._serving[kind] += 1
+                if self._serving[COMPUTE] > 1:
+                    self._set_crowded(True)
                 began = perf_counter_ns()
                 if not state.prepared:
                     self._prepare(lane, state)
@@ -245,21 +251,11 @@ class Dispatcher:
                 self._announce(state, joining=False)
                 self._after(state)
 
-    def _bind_blas(self) -> None:
-        """Bound BLAS threads, so that lanes side by side do not fight over the cores; until one lane is left alone."""
-        self._lock.release()  # the first bound of a process searches its libraries
-        bound = bounded_blas(self._blas_threads)
-        bound.__enter__()
-        self._lock.acquire()
-        if self._bound is not None:
-            bound.__exit__(None, None, None)
-        else:
-            self._bound = bound
-
-    def _unbind_blas(self) -> None:
-        bound, self._bound = self._bound, None
-        if bound is not None:
-            bound.__exit__(None, None, None)
+    def _set_crowded(self, crowded: bool) -> None:
+        """Say when lanes begin to serve side by side, and when one has been left alone."""
+        if crowded != self._crowded:
+            self._crowded = crowded
+            self._on_crowded(crowded)
 
     def _serve_straight(self, lane: Lane, state: RunState) -> None:
         count, ends = len(state.plan.calls), state.plan.output_ends
@@ -395,7 +391,7 @@ class Dispatcher:
                 break
             seen = now
             if timeout == LOOK_LONGEST_S and self._serving[COMPUTE] == 1:
-                self._unbind_blas()
+                self._set_crowded(False)
             timeout = min(2 * timeout, LOOK_LONGEST_S)
         self._bell.acquire(blocking=False)
         self._rung = False

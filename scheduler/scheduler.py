@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import networkx as nx
 import trio
-from plait.devices import Device, HostDevice, usable_cores
+from plait.devices import Device, HostDevice, bounded_blas, usable_cores
 from plait.devices import device as find_device
 from plait.devices import devices as all_devices
 from plait.errors import PlaitError, PlanError
@@ -54,7 +55,8 @@ class Scheduler:
         self._compute = [host.stream(name=f"host/compute:{k}") for k in range(streams)] if host else []
         self._copy = [host.stream(kind="copy", name=f"host/copy:{k}") for k in range(COPY_STREAMS)] if host else []
         self.stream_names = (*(stream.name for stream in [*self._compute, *self._copy]), "loop")
-        self.dispatcher = Dispatcher(self._compute, self._copy, self._post)
+        self.dispatcher = Dispatcher(self._compute, self._copy, self._post, self._crowd)
+        self._bound: AbstractContextManager[None] | None = None
 
     def compile(self, graph: Graph | nx.DiGraph[Any]) -> Plan:
         """The plan of ``graph`` for this scheduler's devices; the same plan again while the graph is unchanged."""
@@ -129,6 +131,23 @@ class Scheduler:
             self._mail_sent = True
             self._token.run_sync_soon(self._deliver)
 
+    def _crowd(self, crowded: bool) -> None:
+        """Any thread: compute lanes began or ceased to serve side by side."""
+        with contextlib.suppress(trio.RunFinishedError):  # a lane that was late to hear that we closed
+            self._token.run_sync_soon(self._bound_blas, crowded)
+
+    def _bound_blas(self, crowded: bool) -> None:
+        """Bound BLAS while lanes are side by side, so that they do not fight over the cores.
+
+        On the trio thread: threadpoolctl lets one thread alone set OpenBLAS's threads, the first that ever did.
+        """
+        if crowded and self._bound is None and not self._closed:
+            self._bound = bounded_blas(max(1, usable_cores() // len(self._compute)))
+            self._bound.__enter__()
+        elif not crowded and self._bound is not None:
+            bound, self._bound = self._bound, None
+            bound.__exit__(None, None, None)
+
     def _deliver(self) -> None:
         self._mail_sent = False
         while self._mail:
@@ -144,6 +163,7 @@ class Scheduler:
         with trio.CancelScope(shield=True):  # streams must be still before they are given back
             self.dispatcher.close(lambda: self._token.run_sync_soon(closed.set))
             await closed.wait()
+        self._bound_blas(False)
         for stream in [*self._compute, *self._copy]:
             stream.close()
 

@@ -90,8 +90,9 @@ _bound = _Bound()
 
 @contextlib.contextmanager
 def bounded_blas(threads: int) -> Iterator[None]:
-    """Let BLAS and OpenMP use at most ``threads`` threads inside; nests, from any thread, and restores what
-    was.
+    """Let BLAS and OpenMP use at most ``threads`` threads inside; nests, and restores what was.
+
+    Enter it on one thread of a process only: threadpoolctl heeds, for OpenBLAS, just the first that ever set threads.
     """
     if threads < 1:
         raise ValueError(f"BLAS needs at least one thread, not {threads}")

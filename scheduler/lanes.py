@@ -88,9 +88,8 @@ class Dispatcher:
     def stop(self, state: RunState, reason: str) -> None:
         """Start nothing more of a run; what is in flight drains."""
         with self._lock:
-            if state in self._runs:
-                state.stop(reason)
-                self._after(state)
+            state.stop(reason)  # also before it is submitted
+            self._after(state)
 
     def take_loop_items(self, state: RunState) -> tuple[list[int], list[str]]:
         """Async items to start now and outputs that became ready, for the trio thread."""

@@ -193,7 +193,8 @@ class Run:
             self._cancelled = True
             raise
         finally:
-            self._stop("the run timed out" if timed_out else "the run was cancelled")
+            if not dispatcher.is_over(state):
+                self._stop("the run timed out" if timed_out else "the run was cancelled")
             with trio.CancelScope(shield=True):  # a host item cannot be interrupted, and its buffers are in use
                 while not dispatcher.is_over(state):
                     await self._news.wait()
@@ -291,6 +292,8 @@ class Run:
             for position in self._in_flight or unfinished[:1]:
                 if all(position != failed for failed, _, _ in state.errors):
                     errors.append(work_error(plan.item(position), cause, device, None))
+            if not errors and not state.prepared:
+                errors.append(WorkError(f"no item had started: {why}", item="(none)", device=device, causes=[cause]))
             if errors:
                 kind = RunFailed if timed_out else RunCancelled
                 self._fail(kind(f"run of graph {name!r}: {why}", errors), stopped)

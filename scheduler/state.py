@@ -261,6 +261,8 @@ class RunState:
     @property
     def over(self) -> bool:
         """Whether nothing is in flight and nothing will start any more."""
+        if not self.prepared and not self.stopping:
+            return False  # its buffers are not there yet, and an output may be one of them
         if self.straight:
             return not self.owned and not self.preparing and (self.stopping or self.cursor >= len(self.plan.calls))
         return (

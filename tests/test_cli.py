@@ -72,6 +72,7 @@ def test_a_function_is_built_from_inputs_and_a_digraph_runs(program, capsys):
         (["run", "program.py:boom"], "on purpose"),
         (["run", "program.py", "--input", "a=a.npy", "--policy", "heftt"], "unknown policy 'heftt'"),
         (["run", "program.py", "--input", "a=a.npy", "--streams", "0"], "streams must be"),
+        (["run", "program.py", "--input", "a=a.npy", "--trace", "nowhere/t.json"], "there is no folder 'nowhere'"),
         (["run", "program.py", "--input", "a=a.npy", "--timeout", "-1"], "timeout must be"),
     ],
 )

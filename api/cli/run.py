@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from plait.cli.load import load_graph, parse_inputs
+from plait.errors import PlaitError
 from plait.front import run
 from plait.scheduler import Run, timeline
 
@@ -25,6 +27,8 @@ def add_to(commands: Any) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Load, run, summarise."""
+    if options.trace and not Path(options.trace).absolute().parent.is_dir():
+        raise PlaitError(f"--trace {options.trace}: there is no folder {str(Path(options.trace).parent)!r}")
     graph, inputs = load_graph(options.file, parse_inputs(options.input))
     scheduler: dict[str, Any] = {"policy": options.policy}
     if options.streams is not None:

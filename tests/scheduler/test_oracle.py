@@ -18,6 +18,11 @@ def test_random_programs_equal_the_serial_oracle(streams):
     assert trio.run(soak, range(turn, PROGRAMS, 3), streams)
 
 
+@pytest.mark.parametrize("items", [0, 1, 2, 5])
+def test_short_programs_side_by_side_equal_the_serial_oracle(items):
+    assert trio.run(soak, range(150), 3, items)
+
+
 @pytest.mark.parametrize("streams", [1, 2, 7])
 @pytest.mark.parametrize("on_error", ["stop", "isolate"])
 def test_random_failures_never_hang_and_never_give_wrong_bytes(streams, on_error):

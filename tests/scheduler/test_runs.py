@@ -550,3 +550,15 @@ def test_a_result_that_nobody_reads_is_not_copied():
     g.call(in_place, plait.update(acc))
     assert plait.run(g)["kept"].tolist() == [2, 2, 2, 2]
     assert Counted.copies == 1
+
+
+async def test_a_graph_without_items_still_fills_its_buffers_or_says_that_it_was_cancelled():
+    g = Graph()
+    g.output("b", g.buffer("b", (4,), fill=2))
+    async with open_scheduler(streams=2) as scheduler:
+        for _ in range(50):
+            assert (await scheduler.run(g))["b"].tolist() == [2, 2, 2, 2]
+        run = scheduler.start(g)
+        run.cancel()
+        with pytest.raises(RunCancelled):
+            await run

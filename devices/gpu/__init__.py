@@ -1,0 +1,1 @@
+"""CUDA and HIP through CuPy, one code path; read ``driver`` first, then ``stream``."""

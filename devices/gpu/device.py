@@ -6,13 +6,14 @@ import functools
 import itertools
 import threading
 from collections import deque
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from plait.devices.gpu import driver
 from plait.devices.gpu.completion import Tracker, tracker
 from plait.devices.gpu.copies import Copier
 from plait.devices.gpu.describe import GpuDescription, describe
 from plait.devices.gpu.event import GpuEvent
+from plait.devices.gpu.foreign import stream_pointer
 from plait.devices.gpu.memory import GpuAllocator
 from plait.devices.gpu.queue import LaunchQueue
 from plait.devices.gpu.stream import GpuStream
@@ -22,6 +23,7 @@ from plait.devices.host.workers import WorkerPool
 from plait.errors import DeviceError, DeviceLost
 
 KINDS = ("compute", "copy")
+FOREIGN = "foreign"
 FRONT_WORKERS = 4  # threads that serve the queues in front of this device's streams; they launch and seldom compute
 LANES = 3  # threads with which one scheduler launches, copies in and copies out
 
@@ -91,6 +93,23 @@ class GpuDevice:
         """An event that is not recorded yet."""
         return GpuEvent()
 
+    def adopt(self, stream: Any, *, name: str | None = None) -> GpuStream:
+        """A plait stream over someone else's: CuPy's, PyTorch's, or an object with ``__cuda_stream__``.
+
+        It is not owned: closing the plait stream leaves it as it is, and what its owner enqueues keeps its place among
+        what is enqueued here. DeviceError if it is no stream.
+        """
+        label = f"{self.name}/adopted{next(self._numbers)}" if name is None else name
+        queue = self.foreign_queue(stream_pointer(stream), stream, label)
+        front = HostStream(HOST.devices()[0], self._fronts, priority=0, kind="compute", name=label)
+        return GpuStream(self, queue, front, kind="compute", priority=0)
+
+    def foreign_queue(self, pointer: int, owner: Any, name: str = "a foreign stream") -> LaunchQueue:
+        """A launch queue over a driver stream that ``owner`` keeps alive."""
+        stream = driver.cupy().cuda.ExternalStream(pointer, self.ordinal)
+        stream.owner = owner
+        return LaunchQueue(self, stream, priority=0, kind=FOREIGN, name=name)
+
     # ---- for schedulers ---------------------------------------------------------------------------------------
 
     def borrow(self, *, priority: int, kind: str, name: str) -> LaunchQueue:
@@ -110,7 +129,7 @@ class GpuDevice:
 
     def give_back(self, queue: LaunchQueue) -> None:
         """Put a queue's driver stream back; nothing may be enqueued through it any more. A lost device's is dropped."""
-        if self.error is None:
+        if self.error is None and queue.kind != FOREIGN:
             with self._lock:
                 self._idle.setdefault((queue.priority, queue.kind), deque()).append(queue)
 

@@ -1,0 +1,43 @@
+"""Awaitable completion: how a driver event becomes a settled mark, three ways behind one interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from plait.devices.gpu.host_function import HostFunction
+from plait.devices.gpu.polling import Polling
+from plait.devices.gpu.waiter import Waiter
+from plait.devices.mark import Mark
+from plait.errors import DeviceError
+
+
+class Tracker(Protocol):
+    """Settles marks once driver events are reached; one per device."""
+
+    def follow(self, stream: int, event: Any, mark: Mark) -> None:
+        """Settle ``mark`` once ``event`` is done, or with a DeviceError (DeviceLost) if the device failed.
+
+        ``event`` is a ``cupy.cuda.Event`` made with ``block=True``, the last one recorded in the driver stream with the
+        pointer ``stream``: whoever records and follows on one stream takes turns. Any thread; settles on any thread, at
+        once if the event is reached. The event is kept until then; the stream is the caller's to keep.
+        """
+        ...
+
+    def close(self) -> None:
+        """Settle all that is followed, now or later, with a DeviceError; waits for nothing."""
+        ...
+
+
+WAYS: Mapping[str, Callable[[str, int], Tracker]] = MappingProxyType(
+    {"host-function": HostFunction, "waiter": Waiter, "polling": Polling}
+)
+DEFAULT = "waiter"
+
+
+def tracker(device_name: str, ordinal: int, way: str = DEFAULT) -> Tracker:
+    """A tracker for one device; DeviceError if there is no such way."""
+    if way not in WAYS:
+        raise DeviceError(f"no way of completion is called {way!r}; there are {', '.join(WAYS)}")
+    return WAYS[way](device_name, ordinal)

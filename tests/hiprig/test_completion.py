@@ -1,51 +1,34 @@
-"""Completion of driver events on the rig, each way: pending, done, failed, closed, idle, crowded, and at exit."""
+"""Completion of driver events on the rig, each way: pending, done, idle, crowded, and at the interpreter's end."""
 
 from __future__ import annotations
 
-import ctypes
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import numpy as np
 import pytest
 import trio
+from completion_kit import Stream, control, restored, threads_at_work, until
 from plait.devices.gpu import polling, waiter
 from plait.devices.gpu.completion import WAYS, Tracker, tracker
 from plait.devices.gpu.followed import Followed
 from plait.devices.mark import Mark
 from plait.devices.protocol import EventStatus
 from plait.devices.waiting import wait_mark, wait_marks
-from plait.errors import DeviceError, DeviceLost
+from plait.errors import DeviceError
 
-cupy = pytest.importorskip("cupy", reason="needs CuPy on the rig", exc_type=ImportError)
-try:
-    _control = ctypes.CDLL("libamdhip64.so.7").hipcpu_control
-except (OSError, AttributeError):
-    pytest.skip("CuPy does not run on the rig here", allow_module_level=True)
-_control.argtypes = [ctypes.c_char_p]
-
-LAUNCH_FAILURE = 719
 EXIT_SCRIPT = Path(__file__).with_name("exit_pending.py")
-
-
-def control(command: str) -> None:
-    assert _control(command.encode()) == 0, command
 
 
 @pytest.fixture(autouse=True)
 def rig() -> Iterator[None]:
-    yield
-    for device in range(cupy.cuda.runtime.getDeviceCount()):
-        for engine in ("compute", "h2d", "d2h"):
-            control(f"release {engine} {device}")
-    control("clear")
+    with restored():
+        yield
 
 
 @pytest.fixture(params=list(WAYS))
@@ -53,56 +36,6 @@ def way(request: pytest.FixtureRequest) -> Iterator[Tracker]:
     found = tracker("hip:0", 0, request.param)
     yield found
     found.close()
-
-
-class Stream:
-    """A driver stream whose work can be held by its engine."""
-
-    def __init__(self) -> None:
-        self.driver = cupy.cuda.Stream(non_blocking=True)
-        self.ptr: int = self.driver.ptr
-        self._pinned = cupy.cuda.alloc_pinned_memory(64)
-        self._device = cupy.cuda.alloc(64)
-
-    def kernel(self) -> None:
-        with self.driver:
-            nop()((1,), (1,), (np.int32(1),))
-
-    def upload(self) -> None:
-        self._device.copy_from_host_async(ctypes.c_void_p(self._pinned.ptr), 64, self.driver)
-
-    def record(self) -> Any:
-        event = cupy.cuda.Event(block=True, disable_timing=True)
-        event.record(self.driver)
-        return event
-
-    def follow(self, way: Tracker) -> Mark:
-        mark = Mark()
-        way.follow(self.ptr, self.record(), mark)
-        return mark
-
-
-def nop() -> Any:
-    return cupy.RawKernel('extern "C" __global__ void nop(int n) {}', "nop")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def compiled() -> None:
-    stream = Stream()
-    stream.kernel()
-    stream.driver.synchronize()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(10):
-        while not condition():
-            await trio.sleep(0.001)
-
-
-def fault(stream: Stream) -> None:
-    """The device fails at the stream's next kernel."""
-    control(f"fail async:kernel {LAUNCH_FAILURE} 1")
-    stream.kernel()
 
 
 async def test_done(way: Tracker) -> None:
@@ -193,10 +126,6 @@ async def test_many_streams_need_few_threads(way: Tracker) -> None:
         await wait_marks(marks)
 
 
-def threads_at_work() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("hip:0 ")]
-
-
 async def test_idle_means_no_thread_and_no_cpu(way: Tracker) -> None:
     stream = Stream()
     control("hold compute 0")
@@ -221,58 +150,6 @@ async def test_waiting_long_costs_little(way: Tracker) -> None:
     used = time.process_time()
     await trio.sleep(0.5)
     assert time.process_time() - used < (0.1 if isinstance(way, polling.Polling) else 0.025)
-
-
-async def test_a_failed_device_fails_all_that_is_followed(way: Tracker) -> None:
-    took = []
-    for _ in range(3):
-        streams = [Stream() for _ in range(20)]
-        control("hold h2d 0")
-        for stream in streams:
-            stream.upload()
-        marks = [stream.follow(way) for stream in streams for _ in range(3)]
-        bad = Stream()  # nothing of it is followed
-        fault(bad)
-        await until(lambda: cupy.cuda.runtime.streamQuery(bad.ptr) == LAUNCH_FAILURE)  # noqa: B023
-        began = time.perf_counter()
-        for mark in marks:
-            with trio.fail_after(10), pytest.raises(DeviceLost, match="hip:0"):
-                await wait_mark(mark)
-        took.append(time.perf_counter() - began)
-        control("release h2d 0")
-        control("clear")
-    assert min(took) < 0.1
-
-
-async def test_following_on_a_failed_device(way: Tracker) -> None:
-    stream = Stream()
-    event = stream.record()
-    fault(stream)
-    await until(lambda: cupy.cuda.runtime.streamQuery(stream.ptr) == LAUNCH_FAILURE)
-    mark = Mark()
-    way.follow(stream.ptr, event, mark)
-    assert isinstance(mark.error, DeviceLost)
-
-
-async def test_closing_settles_what_is_pending(way: Tracker) -> None:
-    streams, told = [Stream() for _ in range(20)], list[int]()
-    control("hold compute 0")
-    for stream in streams:
-        stream.kernel()
-    marks = [stream.follow(way) for stream in streams]
-    for mark in marks:
-        mark.subscribe(lambda: told.append(1))
-    way.close()
-    assert len(told) == 20
-    for mark in marks:
-        with pytest.raises(DeviceError, match="closed"):
-            await wait_mark(mark)
-    late = streams[0].follow(way)
-    assert isinstance(late.error, DeviceError)
-    way.close()
-    control("release compute 0")
-    await until(lambda: not threads_at_work())
-    assert len(told) == 20
 
 
 async def test_host_functions_let_go_of_no_event() -> None:
@@ -311,61 +188,6 @@ async def test_from_many_threads(way: Tracker) -> None:
             nursery.start_soon(trio.to_thread.run_sync, work, number)
     with trio.fail_after(20):
         await wait_marks([mark for each in marks for mark in each])
-
-
-async def test_no_thread_to_be_had(way: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(work: Callable[[], None], name: str) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(polling, "start_thread", refuse)
-    monkeypatch.setattr(waiter, "start_thread", refuse)
-    stream = Stream()
-    control("hold compute 0")
-    stream.kernel()
-    mark = stream.follow(way)
-    assert isinstance(mark.error, DeviceError)
-    assert "no thread" in str(mark.error)
-
-
-async def test_no_waiting_thread_leaves_it_to_the_patrol(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(work: Callable[[], None], name: str) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(waiter, "start_thread", refuse)
-    way, stream = tracker("hip:0", 0, "waiter"), Stream()
-    control("hold compute 0")
-    stream.kernel()
-    mark = stream.follow(way)
-    control("release compute 0")
-    with trio.fail_after(10):
-        await wait_mark(mark)
-    way.close()
-
-
-@pytest.mark.skipif(cupy.cuda.runtime.getDeviceCount() < 2, reason="needs a rig of two devices")
-async def test_the_other_device_does_not_notice() -> None:
-    for name in WAYS:
-        first, second = tracker("hip:0", 0, name), tracker("hip:1", 1, name)
-        here = Stream()
-        with cupy.cuda.Device(1):
-            there = Stream()
-            control("hold compute 1")
-            there.kernel()
-            spared = there.follow(second)
-        control("hold compute 0")
-        fault(here)
-        lost = here.follow(first)
-        control("release compute 0")
-        with trio.fail_after(10), pytest.raises(DeviceLost, match="hip:0"):
-            await wait_mark(lost)
-        assert not spared.settled
-        control("release compute 1")
-        with trio.fail_after(10):
-            await wait_mark(spared)
-        assert cupy.cuda.runtime.getDevice() == 0
-        first.close()
-        second.close()
-        control("clear")
 
 
 @pytest.mark.parametrize("state", ["held", "busy"])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import trio
-from plait.devices.gpu.driver import NOT_READY, SUCCESS, cupy, error, runtime
+from plait.devices.gpu.driver import NOT_READY, SUCCESS, error, runtime
 from plait.devices.mark import Mark
 from plait.errors import DeviceError, DeviceLost
 
@@ -32,11 +32,12 @@ class Followed:
             if status != NOT_READY:
                 self._settle([(event, mark, status)])
                 return False
+        spent = []  # let go of after the lock, since that calls the driver
         with self.lock:
             if not self._closed:
                 queue = self._queues.setdefault(stream, deque())
                 while queue and queue[0][1].settled:
-                    queue.popleft()
+                    spent.append(queue.popleft())
                 queue.append((event, mark))
                 return True
         mark.settle(self._closing())
@@ -76,12 +77,11 @@ class Followed:
         self._settle(passed)
         return bool(passed)
 
-    def fail(self, failure: BaseException) -> None:
-        """Settle everything with an error."""
+    def fail(self, failure: BaseException, *streams: int) -> None:
+        """Settle everything of these streams, or of all if none is named, with an error."""
         with self.lock:
-            queues = list(self._queues.values())
-            self._queues.clear()
-        for queue in queues:
+            queues = [self._queues.pop(stream, None) for stream in streams or tuple(self._queues)]
+        for queue in filter(None, queues):
             for _, mark in queue:
                 mark.settle(failure)
 
@@ -110,12 +110,20 @@ class Followed:
 
 @contextlib.contextmanager
 def current_device(ordinal: int) -> Iterator[None]:
-    """The device current on this thread, and the former one afterwards: threads are lent, and streams belong to one."""
-    if runtime().getDevice() == ordinal:
+    """The device current on this thread, and the former one afterwards: threads are lent, and streams belong to one.
+
+    Raises what CuPy raises if a lost device refuses; a former device that refuses is no concern of what is done here.
+    """
+    former = runtime().getDevice()
+    if former == ordinal:
         yield
         return
-    with cupy().cuda.Device(ordinal):
+    runtime().setDevice(ordinal)
+    try:
         yield
+    finally:
+        with contextlib.suppress(runtime().CUDARuntimeError):
+            runtime().setDevice(former)
 
 
 def start_thread(work: Callable[[], None], name: str) -> None:

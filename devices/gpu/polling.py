@@ -28,7 +28,7 @@ class Patrol:
         self._followed = followed
         self._ordinal = ordinal
         self._pace = pace  # seconds since something happened -> seconds to the next look
-        self._walking = False
+        self.walking = False  # changed with the table's lock held
         self._pause_s = 0.0
         self._since_s = 0.0
         # Held by the patrol from look to look; a release cuts its pause short. Guards nothing.
@@ -39,11 +39,11 @@ class Patrol:
         """Something new is followed: walk, if not walking, and look soon, if the pace says so."""
         with self._followed.lock:
             self._since_s = monotonic()
-            if self._walking:
+            if self.walking:
                 if self._pause_s > self._pace(0.0):
                     self._ring()
                 return
-            self._walking = True
+            self.walking = True
         try:
             start_thread(self._walk, f"{self._followed.device} patrol")
         except RuntimeError as cause:
@@ -74,14 +74,14 @@ class Patrol:
             with followed.lock:
                 was_idle, idle = idle, not followed.streams
                 if idle and was_idle:
-                    self._walking = False
+                    self.walking = False
                     return
                 pause_s = self._pause_s = self._pace(monotonic() - self._since_s)
             self._bell.acquire(timeout=pause_s)
 
     def _give_up(self, failure: BaseException) -> None:
         with self._followed.lock:
-            self._walking = False
+            self.walking = False
         self._followed.fail(failure)
 
 

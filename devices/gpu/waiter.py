@@ -8,6 +8,7 @@ from plait.devices.gpu.driver import runtime, translated
 from plait.devices.gpu.followed import Followed, current_device, start_thread
 from plait.devices.gpu.polling import Patrol, adaptive
 from plait.devices.mark import Mark
+from plait.errors import DeviceLost
 from trio.lowlevel import enable_ki_protection
 
 MAX_THREADS = 16  # for each device: more streams than that at once are rare, and a woken crowd only waits for the GIL
@@ -32,6 +33,10 @@ class Waiter:
     def follow(self, stream: int, event: Any, mark: Mark) -> None:
         """See ``Tracker``."""
         if not self._followed.add(stream, event, mark):
+            return
+        # Read without the lock: a thread and the patrol leave with it held and only if nothing is followed, so either
+        # they left before we added, and it shows here, or they stay.
+        if stream in self._attended and self._patrol.walking:
             return
         with self._followed.lock:
             start = stream not in self._attended and len(self._attended) < MAX_THREADS
@@ -76,8 +81,9 @@ class Waiter:
             try:
                 synchronize(event.ptr)
             except Exception as raised:
-                if not followed.drain(stream):
-                    followed.fail(translated(raised, followed.device, "waiting for an event"))
+                if not followed.drain(stream):  # the driver failed at waiting, and calls the event pending
+                    failure = translated(raised, followed.device, "waiting for an event")
+                    followed.fail(failure, *(() if isinstance(failure, DeviceLost) else (stream,)))
             else:
                 followed.drain(stream)
 

@@ -1,0 +1,250 @@
+"""From a driver event to the trio task that awaits it: each way of completion beside a bare host function.
+
+python benchmarks/wakeup.py [--quick]
+
+Samples are interleaved. Each one has a kernel that is held, lets everything fall asleep, releases the kernel and counts
+until the task runs: from the kernel's end where the device tells it on the host's clock (a HIP runtime on CPU threads
+does), else from the release. The bare one is a host function that calls ``run_sync_soon`` to set a ``trio.Event``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import statistics
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from time import perf_counter, perf_counter_ns, process_time
+from typing import Any, Protocol
+
+import numpy as np
+import trio
+from harness import Others, heading, print_others
+from plait.devices.gpu import driver
+from plait.devices.gpu.completion import DEFAULT, WAYS, tracker
+from plait.devices.mark import Mark
+from plait.devices.waiting import wait_mark, wait_marks
+
+BARE = "bare host function"
+
+
+class Held(Protocol):
+    """A kernel that ends when it is told to."""
+
+    clock: str
+
+    def launch(self, stream: Any) -> None:
+        """Enqueue the kernel, held."""
+
+    def release(self) -> None:
+        """Let it end."""
+
+    def ended_ns(self, released_ns: int) -> int:
+        """When it ended, once it has."""
+
+
+class HeldEngine:
+    """The compute engine of a HIP runtime on CPU threads, which also says when the kernel ended."""
+
+    clock = "the kernel's end"
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL("libamdhip64.so.7")
+        self._control, self._trace = library.hipcpu_control, library.hipcpu_trace
+        self._control.argtypes, self._trace.restype = [ctypes.c_char_p], ctypes.c_char_p
+        self._kernel = driver.cupy().RawKernel('extern "C" __global__ void nothing(int n) {}', "nothing")
+
+    def launch(self, stream: Any) -> None:
+        self._control(b"hold compute 0")
+        self._control(b"trace on")
+        with stream:
+            self._kernel((1,), (1,), (np.int32(1),))
+
+    def release(self) -> None:
+        self._control(b"release compute 0")
+
+    def ended_ns(self, _: int) -> int:
+        ends = [int(entry[6]) for entry in json.loads(self._trace()) if entry[2] == "kernel"]
+        self._control(b"trace off")
+        return ends[-1]
+
+
+class HeldByFlag:
+    """A kernel that spins until a word of pinned memory is set."""
+
+    clock = "the release"
+
+    def __init__(self) -> None:
+        source = 'extern "C" __global__ void held(volatile int* flag) { while (*flag == 0); }'
+        self._kernel = driver.cupy().RawKernel(source, "held")
+        self._pinned = driver.cupy().cuda.alloc_pinned_memory(4)
+        self._flag = np.frombuffer(self._pinned, np.int32, 1)
+        self._flag[0] = 1
+        self._kernel((1,), (1,), (np.uintp(self._pinned.ptr),))  # loads it while nothing is held
+        driver.runtime().deviceSynchronize()
+
+    def launch(self, stream: Any) -> None:
+        self._flag[0] = 0
+        with stream:
+            self._kernel((1,), (1,), (np.uintp(self._pinned.ptr),))
+
+    def release(self) -> None:
+        self._flag[0] = 1
+
+    def ended_ns(self, released_ns: int) -> int:
+        return released_ns
+
+
+def held_kernel() -> Held:
+    """What this device has to hold a kernel with."""
+    try:
+        return HeldEngine()
+    except (OSError, AttributeError):
+        return HeldByFlag()
+
+
+@dataclass
+class Figures:
+    """Of one way."""
+
+    wakes_us: list[float] = field(default_factory=list)
+    follows_us: list[float] = field(default_factory=list)
+    pending_cpu: float = 0.0  # share of a core while 8 streams are pending
+    idle_cpu: float = 0.0  # share of a core while nothing is
+
+
+Follow = Callable[[Any], Awaitable[object]]
+
+
+def new_event() -> Any:
+    """As the trackers want them."""
+    return driver.cupy().cuda.Event(block=True, disable_timing=True)
+
+
+def bare() -> Follow:
+    """What a user would write."""
+    token = trio.lowlevel.current_trio_token()
+
+    def follow(stream: Any) -> Awaitable[object]:
+        reached = trio.Event()
+        stream.launch_host_func(lambda _: token.run_sync_soon(reached.set), None)
+        return reached.wait()
+
+    return follow
+
+
+def way(name: str) -> tuple[Follow, Callable[[], None]]:
+    """A tracker's way, and how it is closed."""
+    ours = tracker(f"{driver.platform_name()}:0", 0, name)
+
+    def follow(stream: Any) -> Awaitable[object]:
+        event, mark = new_event(), Mark()
+        event.record(stream)
+        ours.follow(stream.ptr, event, mark)
+        return wait_mark(mark)
+
+    return follow, ours.close
+
+
+async def sample(follow: Follow, held: Held, stream: Any, figures: Figures) -> None:
+    """One wake-up."""
+    held.launch(stream)
+    began = perf_counter_ns()
+    reached = follow(stream)
+    figures.follows_us.append((perf_counter_ns() - began) / 1e3)
+    await trio.sleep(0.001)
+    released = perf_counter_ns()
+    held.release()
+    await reached
+    woken = perf_counter_ns()
+    figures.wakes_us.append((woken - held.ended_ns(released)) / 1e3)
+
+
+async def cpu_shares(name: str, held: Held, streams: list[Any], seconds: float) -> tuple[float, float]:
+    """What a tracker takes of a core while all streams are pending, and once nothing is."""
+    ours, marks = tracker(f"{driver.platform_name()}:0", 0, name), []
+    held.launch(streams[0])
+    first = new_event()
+    first.record(streams[0])
+    for stream in streams:
+        stream.wait_event(first)
+        event = new_event()
+        event.record(stream)
+        marks.append(Mark())
+        ours.follow(stream.ptr, event, marks[-1])
+    pending = await _share(seconds)
+    held.release()
+    await wait_marks(marks)
+    idle = await _share(seconds)
+    ours.close()
+    return pending, idle
+
+
+async def _share(seconds: float) -> float:
+    await trio.sleep(0.2)  # what came before is over
+    began, used = perf_counter(), process_time()
+    await trio.sleep(seconds)
+    return (process_time() - used) / (perf_counter() - began)
+
+
+async def measure(rounds: int, seconds: float, held: Held) -> dict[str, Figures]:
+    """All ways taking turns, then the CPU each takes."""
+    cuda = driver.cupy().cuda
+    streams = [cuda.Stream(non_blocking=True) for _ in range(8)]
+    ways = {name: way(name) for name in WAYS}
+    follows = {BARE: bare()} | {name: follow for name, (follow, _) in ways.items()}
+    figures = {name: Figures() for name in follows}
+    try:
+        for turn in range(rounds + 10):
+            for name, follow in follows.items():
+                await sample(follow, held, streams[0], figures[name] if turn >= 10 else Figures())
+        for _, close in ways.values():
+            close()
+        for name in WAYS:
+            figures[name].pending_cpu, figures[name].idle_cpu = await cpu_shares(name, held, streams, seconds)
+    finally:
+        held.release()
+    return figures
+
+
+def absent() -> str | None:
+    """Why there is nothing to measure on, and what to do about it."""
+    try:
+        if driver.runtime().getDeviceCount():
+            return None
+    except ImportError:
+        return "no CuPy here: pip install 'plait[cuda12]', 'plait[cuda13]' or 'plait[rocm]', as the GPU wants"
+    except Exception as raised:
+        return f"CuPy is installed and finds no GPU ({raised}): install or load the GPU's driver"
+    return "CuPy is installed and finds no GPU: install or load the GPU's driver"
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="50 samples of each")
+    quick = parser.parse_args().quick
+    if reason := absent():
+        print(f"wakeup: {reason}")
+        return
+    rounds, cpu_s = (50, 0.3) if quick else (1000, 2.0)
+    held = held_kernel()
+    name = driver.runtime().getDeviceProperties(0)["name"].decode()
+    heading(f"event to awaiting trio task on {name}, counted from {held.clock}; {rounds} samples of each, interleaved")
+    began = perf_counter()
+    with Others() as others:
+        figures = trio.run(measure, rounds, cpu_s, held)
+    basis = statistics.median(figures[BARE].wakes_us)
+    print(f"{'':22}{'p50 µs':>9}{'p99 µs':>9}{'x bare':>8}{'follow µs':>11}{'CPU pending':>13}{'CPU idle':>10}")
+    for name, each in figures.items():
+        percentiles = statistics.quantiles(each.wakes_us, n=100)
+        label = f"{name} (default)" if name == DEFAULT else name
+        line = f"{label:22}{percentiles[49]:9.1f}{percentiles[98]:9.1f}{percentiles[49] / basis:8.2f}"
+        line += f"{statistics.median(each.follows_us):11.1f}"
+        print(line if name == BARE else f"{line}{each.pending_cpu:13.2%}{each.idle_cpu:10.2%}")
+    print_others(others.seconds, perf_counter() - began)
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,8 @@ from plait.errors import DeviceError
 if TYPE_CHECKING:
     from plait.devices.gpu.queue import LaunchQueue
 
-# Guards the arming of recordings: whoever first wants to hear of one may be on any thread, and it is followed once.
+# Guards the arming of recordings: whoever first wants to hear of one may be on any thread, and it is followed once,
+# in the order of its stream.
 _ARMING = threading.Lock()
 
 
@@ -25,7 +26,7 @@ class Recording:
     Nothing follows a recording until someone asks for its mark, so an event that nobody awaits costs no wake-up.
     """
 
-    __slots__ = ("_mark", "event", "issued", "queue", "timing")
+    __slots__ = ("_mark", "_number", "event", "issued", "queue", "timing")
 
     def __init__(self, queue: LaunchQueue, *, timing: bool) -> None:
         self.queue = queue
@@ -33,10 +34,12 @@ class Recording:
         self.event: Any = None
         self.issued: Mark | None = None
         self._mark: Mark | None = None
+        self._number = 0
 
     def issue(self) -> None:
         """Record in the driver's stream."""
         self.event = self.queue.record(timing=self.timing)
+        self.queue.recorded = self._number = self.queue.recorded + 1
 
     def look(self) -> tuple[EventStatus, BaseException | None]:
         """What it is now, by the driver's own status: an event of a failed device is failed, never pending."""
@@ -73,8 +76,14 @@ class Recording:
             return
         if issued.error is not None:
             mark.settle(issued.error)
-        else:
-            self.queue.device.tracker.follow(self.queue.pointer, self.event, mark)
+            return
+        queue, key = self.queue, self.queue.pointer
+        with _ARMING:
+            if self._number > queue.followed:
+                queue.followed = self._number
+            else:
+                key = -self.event.ptr  # behind a later one it would be heard of too late
+        queue.device.tracker.follow(key, self.event, mark)
 
 
 class GpuEvent:

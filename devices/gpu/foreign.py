@@ -25,7 +25,8 @@ def foreign_mark(thing: Any) -> Mark:
     mark = Mark()
     if _is_event(thing):
         device = _device(_ordinal(thing))
-        device.tracker.follow(0, _Borrowed(thing), mark)
+        borrowed = _Borrowed(thing)
+        device.tracker.follow(-borrowed.ptr, borrowed, mark)
     else:
         pointer = stream_pointer(thing)
         device = _device(_ordinal(thing))

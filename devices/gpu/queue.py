@@ -19,7 +19,7 @@ class LaunchQueue:
     Whatever the driver answers other than success is raised as a plait error; a lost device is noted on the device.
     """
 
-    __slots__ = ("device", "driver", "kind", "name", "pointer", "priority")
+    __slots__ = ("device", "driver", "followed", "kind", "name", "pointer", "priority", "recorded")
 
     def __init__(self, device: GpuDevice, stream: Any, *, priority: int, kind: str, name: str) -> None:
         self.device = device
@@ -27,6 +27,7 @@ class LaunchQueue:
         self.pointer: int = stream.ptr
         self.priority = priority  # as the driver counts
         self.kind = kind
+        self.recorded = self.followed = 0  # numbers of the last events recorded for, and followed by, plait's events
         self.name = name
 
     def __repr__(self) -> str:

@@ -4,7 +4,9 @@ import sys
 from types import ModuleType
 
 from plait.devices.gpu.callers import fetch, joins
+from plait.devices.gpu.capture import Segment, Step
 from plait.devices.gpu.device import GpuDevice
+from plait.devices.gpu.driver import cupy
 from plait.devices.gpu.queue import LaunchQueue
 from plait.devices.host import (
     HOST,
@@ -42,8 +44,11 @@ __all__ = [
     "LaunchQueue",
     "Mark",
     "Platform",
+    "Segment",
+    "Step",
     "Stream",
     "bounded_blas",
+    "cupy",
     "device",
     "devices",
     "fetch",

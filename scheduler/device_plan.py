@@ -64,18 +64,17 @@ def stream_name(device: str, role: int, lane: int) -> str:
 
 
 def device_part(
-    expansion: Expansion,
-    order: IntArray,
+    items: Sequence[Any],
     kinds: list[int],
     cost: npt.NDArray[np.float64],
     waits: Edges,
     streams: int,
     access_offsets: IntArray,
     access_slots: IntArray,
+    expansion: Expansion,
 ) -> DevicePart:
     """Give every device item a stream, and sort its edges by how each is kept."""
     count = len(kinds)
-    items = [expansion.items[index] for index in order.tolist()]
     offsets, sources = waits.predecessors()
     starts, flat = offsets.tolist(), sources.tolist()
     predecessors = [flat[starts[position] : starts[position + 1]] for position in range(count)]

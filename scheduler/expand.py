@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from plait.devices import Segment
 from plait.graph import BARRIER, BUFFER, RESOURCE, Buffer, BufferSlice, Edges, Program, WorkItem
 from plait.graph.hazards import READ, WRITE, derive
 from plait.graph.options import DEFAULT, Options
@@ -21,7 +22,7 @@ from plait.graph.reduce import transitive_reduction
 from plait.graph.region import Region, is_empty
 
 HOST = 0  # the place that is the host; places above are devices, in the scheduler's order
-TRANSFER = "transfer"
+TRANSFER, SEGMENT = "transfer", "segment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,23 @@ class Transfer:
     copied: bool = False  # the replica will be changed, so it may not be the caller's own array
     options: Options = DEFAULT
     kind: str = TRANSFER
+    function: None = None
+    outputs: tuple[Buffer, ...] = ()
+    args: tuple[Any, ...] = ()
+    kwargs: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentItem:
+    """Several device items as one: what a captured plan holds in their place."""
+
+    index: int
+    name: str
+    site: str
+    members: tuple[str, ...]
+    segment: Segment
+    options: Options
+    kind: str = SEGMENT
     function: None = None
     outputs: tuple[Buffer, ...] = ()
     args: tuple[Any, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plait.scheduler.device_plan import LAUNCH, OUT
+from plait.scheduler.expand import SegmentItem
 
 if TYPE_CHECKING:
     from plait.scheduler.plan import Plan
@@ -55,9 +56,22 @@ def explain(plan: Plan) -> str:
         stream = plan.stream(position)
         where = f" [{stream}]" if stream else ""
         lines.append(f"{position:5} {kind_word(plan.kinds[position]):7} {item.name}{where}{after}")
+        if isinstance(item, SegmentItem):
+            lines += _segment(item)
     if len(plan.calls) > _MOST_ITEMS:
         lines.append(f"      … and {len(plan.calls) - _MOST_ITEMS} more items")
     return "\n".join(lines)
+
+
+def _segment(item: SegmentItem) -> list[str]:
+    shown = ", ".join(item.members[:_MOST_WAITS])
+    more = f" and {len(item.members) - _MOST_WAITS} more" if len(item.members) > _MOST_WAITS else ""
+    lines = [f"            one graph of {len(item.members)} items: {shown}{more}"]
+    lines += [
+        f"            {name} is called between graphs, it cannot be captured: {reason}"
+        for name, reason in item.segment.refused.items()
+    ]
+    return lines
 
 
 def _devices(plan: Plan) -> list[str]:

@@ -7,7 +7,7 @@ import gc
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from types import FunctionType
 from typing import Any
@@ -61,14 +61,12 @@ class Plan:
     keep: npt.NDArray[np.bool_] = field(repr=False)
     output_positions: dict[str, list[int]] = field(repr=False)
     groups: dict[int, tuple[str, ...]] = field(repr=False)
-    outputs_at: dict[int, list[str]] = field(repr=False)
-    outputs_ending: dict[int, list[str]] = field(repr=False)
-    output_ends: list[int] = field(repr=False)
     host_made: frozenset[int]
     touched_on_host: frozenset[int]
     straight: bool
     chain: bool
     on_device: DevicePart | None = field(repr=False)
+    expansion: Expansion = field(repr=False)
 
     def __repr__(self) -> str:
         return f"<Plan of {self.program.graph.name!r}: {len(self.calls)} items on {self.device}>"
@@ -108,6 +106,29 @@ class Plan:
         positions[self.order] = np.arange(len(self.order))
         return positions
 
+    @functools.cached_property
+    def outputs_at(self) -> dict[int, list[str]]:
+        """Per position, the outputs of whose last writers it is one."""
+        found: dict[int, list[str]] = {}
+        for name, writers in self.output_positions.items():
+            for writer in writers:
+                found.setdefault(writer, []).append(name)
+        return found
+
+    @functools.cached_property
+    def outputs_ending(self) -> dict[int, list[str]]:
+        """The outputs that are there once every item before a position is done."""
+        found: dict[int, list[str]] = {}
+        for name, writers in self.output_positions.items():
+            if writers:
+                found.setdefault(writers[-1] + 1, []).append(name)
+        return found
+
+    @functools.cached_property
+    def output_ends(self) -> list[int]:
+        """The positions of ``outputs_ending``, ascending."""
+        return sorted(self.outputs_ending)
+
     # What only counted runs need, as lists: made when the first one needs it. Item p's successors are
     # successors[successor_offsets[p]:successor_offsets[p + 1]], and likewise the slots that it touches.
 
@@ -130,6 +151,24 @@ class Plan:
     def access_slots(self) -> list[int]:
         slots: list[int] = self.accesses[1].tolist()
         return slots
+
+    @property
+    def captured(self) -> bool:
+        """Whether segments of it are graphs of the driver."""
+        return any(item.kind == "segment" for item in self.work)
+
+    def capture(self) -> Plan:
+        """The same plan with each device's part as few graphs of the driver, launched again in every run.
+
+        The first run calls every item, which compiles kernels; the second captures them, and is launched like those
+        after it. Between host items, copies and other devices lie several graphs; an item that cannot be captured (it
+        waits for the device, say) is called between two, and ``explain()`` names it and says why. What items keep for
+        themselves (a counter, a random state) is kept as it was when captured. PlanError if there is nothing to
+        capture.
+        """
+        from plait.scheduler.capture import capture_plan  # noqa: PLC0415  capture imports this module
+
+        return capture_plan(self)
 
     def explain(self) -> str:
         """In words: what runs where, in what order, and what each item waits for."""
@@ -185,16 +224,12 @@ def compile_plan(program: Program, devices: Sequence[Device], streams: tuple[int
         for position, index in enumerate(order.tolist() if limits else [])
         if (limited := tuple(name for name in items[index].options.groups if limits[name] is not None))
     }
-    outputs_at: dict[int, list[str]] = {}
-    outputs_ending: dict[int, list[str]] = {}
-    for name, writers in output_positions.items():
-        if writers:
-            outputs_ending.setdefault(writers[-1] + 1, []).append(name)
-        for writer in writers:
-            outputs_at.setdefault(writer, []).append(name)
     on_device = None
     if expansion.places:
-        on_device = device_part(expansion, order, kinds, cost[order], waits, streams[0], access_offsets, access_slots)
+        by_position = [items[index] for index in order.tolist()]
+        on_device = device_part(
+            by_position, kinds, cost[order], waits, streams[0], access_offsets, access_slots, expansion
+        )
     return Plan(
         program=program,
         work=items,
@@ -216,15 +251,18 @@ def compile_plan(program: Program, devices: Sequence[Device], streams: tuple[int
         keep=keep,
         output_positions=output_positions,
         groups=groups,
-        outputs_at=outputs_at,
-        outputs_ending=outputs_ending,
-        output_ends=sorted(outputs_ending),
         host_made=expansion.host_made,
         touched_on_host=_touched_on_host(program, expansion),
         straight=not groups and not any(kinds),
         chain=int(np.count_nonzero(waits.target - waits.source == 1)) >= count - 1,
         on_device=on_device,
+        expansion=expansion,
     )
+
+
+def rearranged(plan: Plan, *, accesses: tuple[IntArray, IntArray], **changes: Any) -> Plan:
+    """A plan with other items in other positions, every slot still freed after its last use."""
+    return replace(plan, accesses=accesses, frees=_frees(*accesses, plan.keep), straight=False, chain=False, **changes)
 
 
 def _expansion(program: Program, places: Places) -> Expansion:

@@ -38,7 +38,7 @@ def noticed(plan):
 
 
 def test_the_checker_notices_a_missing_wait():
-    """Not each: an item that slices nothing out of a buffer waits for it to be there, and the checker lets that pass."""
+    """Not each: an item that slices nothing out of a buffer waits for it to be there, which the checker lets pass."""
     found = []
     for seed in range(10):
         plan = compiled(random_program(seed, 25, (None, "cuda")).graph)

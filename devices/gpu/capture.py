@@ -56,7 +56,7 @@ class Segment:
     _warm: bool = False
     _parts: list[_Part] = field(default_factory=list)
     _static: Values = field(default_factory=list)
-    _taken: tuple[Any, ...] = ()
+    _taken: tuple[Any, ...] | None = None
     _pool: Any = None
     _last: Any = None
     # Guards the captured memory: schedulers in several threads may run one plan, and each launch uses all of it.
@@ -93,7 +93,7 @@ class Segment:
             elif not self._called(self.steps[part.start]):
                 for step in self.steps[part.end :]:
                     step.call(static)
-                self._taken = ()  # what follows was captured for other shapes
+                self._taken = None  # what follows was captured for other shapes
                 break
         for slot in self.written:
             _assign(values[slot], static[slot])

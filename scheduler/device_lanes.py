@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from plait.devices import LaunchQueue, Mark
 from plait.errors import DeviceLost
-from plait.scheduler.device_plan import LAUNCH, OUT, stream_name, transfer_call
+from plait.scheduler.device_plan import LAUNCH, LOOP, OUT, stream_name, transfer_call
 from plait.scheduler.expand import Transfer
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ class DeviceLanes:
     def _serve_launch(self, lane: Lane, state: RunState, place: int, role: int) -> None:
         flight, ready = state.flight, state.ready[lane.kind]
         assert flight is not None, "a device item in a plan without devices"
+        late = flight.part.late
+        others = [state.ready[kind] for kind in (*state.lane_kinds, LOOP) if kind != lane.kind]
         untold: dict[int, tuple[Tail, int]] = {}
         dead: list[Any] = []
         began = perf_counter_ns()
@@ -112,14 +114,16 @@ class DeviceLanes:
                 self._failed(state, position, tail, error)
             else:
                 flight.enqueued(position, event, dead)
-            self._dispatcher.drop(dead)
-            if position in flight.queue.get(tail.key, ()):
+            if dead:
+                self._dispatcher.drop(dead)
+            if not tail.lost:
                 untold[tail.key] = tail, position
-                if flight.part.late[position] or tail.in_flight % FOLLOWED == 0 or error is not None:
+                if late[position] or tail.in_flight % FOLLOWED == 0 or error is not None:
                     del untold[tail.key]
                     self._follow(state, tail, position)
-            self._dispatcher.announce(state, joining=False)
-            if state.has_news:
+            if any(others):
+                self._dispatcher.announce(state, joining=False)
+            if state.outputs_done or state.stopping:
                 self._dispatcher.after(state)
             if self._dispatcher.should_yield(lane, state, began):
                 break
@@ -129,9 +133,9 @@ class DeviceLanes:
     def _tail(self, state: RunState, place: int, role: int, position: int) -> Tail | None:
         """The stream of an item, made when first needed; None once the device is lost and the item has failed."""
         device = self.devices[place - 1]
-        priority = state.priority + state.plan.item(position).options.priority
         part = state.plan.on_device
         assert part is not None
+        priority = state.priority + part.priorities[position]
         lane, level = part.lanes[position], device.level(priority)
         tail = self._tails.get((place, role, lane, level))
         if device.error is None and tail is not None:
@@ -185,30 +189,29 @@ class DeviceLanes:
         plan, values, queue = state.plan, state.values, tail.queue
         flight = state.flight
         assert flight is not None
-        for event in waits:
-            queue.wait_event(event)
-        start = queue.record(timing=True) if state.traced else None
-        call = plan.calls[position]
-        if call is transfer_call:
-            item = plan.item(position)
-            assert isinstance(item, Transfer)
-            values[item.target_slot] = _transferred(queue, item, values)
-        else:
-            with queue.current(f"item {plan.item(position).name!r}"):
+        traced, call = state.traced, plan.calls[position]
+        with queue.current("an item"):
+            for event in waits:
+                queue.driver.wait_event(event)
+            start = queue.record_here(True) if traced else None
+            if call is transfer_call:
+                item = plan.item(position)
+                assert isinstance(item, Transfer)
+                values[item.target_slot] = _transferred(queue, item, values)
+            else:
                 args = plan.getters[position](values)
                 values[plan.outs[position]] = call(*args)
-            for slot in flight.part.local_at.get(position, ()):
-                if not _owned(values[slot], args):
-                    flight.shared.add(slot)
-        if state.synchronous:
-            with queue.current(f"item {plan.item(position).name!r}"):
+                for slot in flight.part.local_made[position]:
+                    if not _owned(values[slot], args):
+                        flight.shared.add(slot)
+            if state.synchronous:
                 queue.driver.synchronize()
-        if state.traced:
-            event = queue.record(timing=True)
+            if not traced:
+                return queue.record_here(False) if flight.part.records[position] else None
+            event = queue.record_here(True)
             state.stamps[position] = start, event
             state.measure_slot(plan.outs[position])
             return event
-        return queue.record() if flight.part.records[position] else None
 
     # ---- copying out ------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # What a device item needs to start is a lane of its device: kind 3 * place + role.
 LAUNCH, IN, OUT = 0, 1, 2
+LOOP = 2  # of the host's kinds: what the trio loop awaits
 ROLE_WORDS = ("compute", "in", "out")
 
 IntArray = npt.NDArray[np.int64]
@@ -46,6 +47,8 @@ class DevicePart:
     records: bytearray
     local: dict[int, int]
     local_at: dict[int, tuple[int, ...]]
+    local_made: list[tuple[int, ...]]
+    priorities: list[int]
     devices: tuple[int, ...]
 
     def stream(self, plan: Plan, position: int) -> str | None:
@@ -108,6 +111,8 @@ def device_part(
         records=records,
         local=local,
         local_at=local_at,
+        local_made=[_made(item, kinds[position] // 3, local, expansion) for position, item in enumerate(items)],
+        priorities=[item.options.priority for item in items],
         devices=tuple(sorted({kind // 3 for kind in kinds if kind >= 3})),
     )
 
@@ -148,6 +153,13 @@ def _lanes(
         lanes[position] = lane
         last[kind, lane] = position
     return lanes
+
+
+def _made(item: Any, place: int, local: dict[int, int], expansion: Expansion) -> tuple[int, ...]:
+    if place == HOST or item.kind is not CALL:
+        return ()
+    slots = (expansion.slot(place, output.index) for output in item.outputs)
+    return tuple(slot for slot in slots if slot in local)
 
 
 def _local(

@@ -28,6 +28,12 @@ def runtime() -> Any:
 
 
 @functools.cache
+def event_class() -> Any:
+    """``cupy.cuda.Event``, whose arguments are ``block`` and ``disable_timing``."""
+    return cupy().cuda.Event
+
+
+@functools.cache
 def platform_name() -> str:
     """``"hip"`` or ``"cuda"``, by what the installed CuPy was built for."""
     return "hip" if runtime().is_hip else "cuda"

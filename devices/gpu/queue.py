@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from plait.devices.gpu import driver
@@ -11,6 +10,42 @@ from plait.devices.gpu import driver
 if TYPE_CHECKING:
     from plait.devices.gpu.copies import OutCopy
     from plait.devices.gpu.device import GpuDevice
+
+
+class Current:
+    """A ``with`` block of ``LaunchQueue.current``; a class, since a generator would cost more than what is inside."""
+
+    __slots__ = ("_before", "_doing", "_queue")
+
+    def __init__(self, queue: LaunchQueue, doing: str) -> None:
+        self._queue = queue
+        self._doing = doing
+        self._before = 0
+
+    def __enter__(self) -> None:
+        queue = self._queue
+        runtime, ordinal = driver.runtime(), queue.device.ordinal
+        self._before = runtime.getDevice()
+        if self._before != ordinal:
+            try:
+                runtime.setDevice(ordinal)
+            except Exception as error:
+                raise self._translated(error) from error
+        queue.driver.__enter__()
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        queue = self._queue
+        queue.driver.__exit__(None, None, None)
+        if self._before != queue.device.ordinal:
+            driver.runtime().setDevice(self._before)
+        if isinstance(error, Exception):
+            found = self._translated(error)
+            if found is not error:
+                raise found from error
+
+    def _translated(self, error: Exception) -> BaseException:
+        device = self._queue.device
+        return device.noted(driver.translated(error, device.name, f"{self._doing} on stream {self._queue.name}"))
 
 
 class LaunchQueue:
@@ -33,22 +68,9 @@ class LaunchQueue:
     def __repr__(self) -> str:
         return f"<LaunchQueue {self.name}>"
 
-    @contextmanager
-    def current(self, doing: str = "work") -> Iterator[None]:
+    def current(self, doing: str = "work") -> Current:
         """Device and stream current on this thread inside, as before outside; driver errors translated."""
-        runtime, ordinal = driver.runtime(), self.device.ordinal
-        before = runtime.getDevice()
-        if before != ordinal:
-            runtime.setDevice(ordinal)
-        try:
-            with self.driver:
-                yield
-        except Exception as error:
-            found = driver.translated(error, self.device.name, f"{doing} on stream {self.name}")
-            raise self.device.noted(found) from found.__cause__
-        finally:
-            if before != ordinal:
-                runtime.setDevice(before)
+        return Current(self, doing)
 
     def launch(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call ``function`` with device and stream current: what it launches is enqueued here."""
@@ -58,9 +80,13 @@ class LaunchQueue:
     def record(self, *, timing: bool = False) -> Any:
         """A driver event that marks this point."""
         with self.current("recording an event"):
-            event = driver.cupy().cuda.Event(block=True, disable_timing=not timing)
-            event.record(self.driver)
-            return event
+            return self.record_here(timing)
+
+    def record_here(self, timing: bool) -> Any:
+        """``record`` for who is inside ``current`` already."""
+        event = driver.event_class()(True, not timing)
+        event.record(self.driver)
+        return event
 
     def wait_event(self, event: Any) -> None:
         """Hold what is enqueued later until the driver event, of this device or another, is reached."""

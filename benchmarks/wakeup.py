@@ -32,6 +32,7 @@ from plait.devices.mark import Mark
 from plait.devices.waiting import wait_mark, wait_marks
 
 BARE = "bare host function"
+Follow = Callable[[Any], Awaitable[object]]
 
 
 class Held(Protocol):
@@ -113,9 +114,6 @@ class Figures:
     beside_python_ms: float = 0.0  # 50 short kernels, each followed, while Python code keeps the GIL
     pending_cpu: float = 0.0  # share of a core while 8 streams are pending
     idle_cpu: float = 0.0  # share of a core while nothing is
-
-
-Follow = Callable[[Any], Awaitable[object]]
 
 
 def new_event() -> Any:
@@ -264,24 +262,22 @@ async def measure(rounds: int, seconds: float, held: Held) -> dict[str, Figures]
 def absent() -> str | None:
     """Why there is nothing to measure on, and what to do about it."""
     try:
-        if driver.runtime().getDeviceCount():
-            return None
+        found = driver.runtime().getDeviceCount() > 0
     except ImportError:
         return "no CuPy here: pip install 'plait[cuda12]', 'plait[cuda13]' or 'plait[rocm]', as the GPU wants"
-    except Exception as raised:
-        return f"CuPy is installed and finds no GPU ({raised}): install or load the GPU's driver"
-    return "CuPy is installed and finds no GPU: install or load the GPU's driver"
+    except driver.runtime().CUDARuntimeError:
+        found = False
+    return None if found else "CuPy is installed and finds no GPU: install or load the GPU's driver"
 
 
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="50 samples of each")
-    quick = parser.parse_args().quick
+    rounds, cpu_s = (50, 0.3) if parser.parse_args().quick else (1000, 2.0)
     if reason := absent():
         print(f"wakeup: {reason}")
         return
-    rounds, cpu_s = (50, 0.3) if quick else (1000, 2.0)
     held = held_kernel()
     name = driver.runtime().getDeviceProperties(0)["name"].decode()
     heading(f"event to awaiting trio task on {name}, counted from {held.clock}; {rounds} samples of each, interleaved")

@@ -10,9 +10,9 @@ busy Python code. It must also never meet a driver call that keeps the GIL (CuPy
 that call needs, and none is called once the device has failed. A waiter costs a blocked thread for each stream in use.
 On CUDA it spins unless events are made with ``block=True``; blocking then wakes by an interrupt, as host functions do.
 
-Measured by ``python benchmarks/wakeup.py`` on 2 cores with HIP on CPU threads, in units of a bare host function's p50 of
-226 µs: host function 1.07, waiter 1.05, polling 1.44. A stream of 50 followed kernels beside busy Python code took 257,
-7 and 8 ms. Polling takes 4 % of a core while work is pending, the others half a percent; when nothing is, none does.
+Measured by ``python benchmarks/wakeup.py`` on 2 cores with HIP on CPU threads, in units of a bare host function's p50
+of 226 µs: host function 1.07, waiter 1.05, polling 1.44. A stream of 50 followed kernels beside busy Python code took
+257, 7 and 8 ms. Polling takes 4 % of a core while work is pending, the others half a percent, and none when nothing is.
 """
 
 from __future__ import annotations

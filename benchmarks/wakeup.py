@@ -2,9 +2,11 @@
 
 python benchmarks/wakeup.py [--quick]
 
-Samples are interleaved. Each one has a kernel that is held, lets everything fall asleep, releases the kernel and counts
-until the task runs: from the kernel's end where the device tells it on the host's clock (a HIP runtime on CPU threads
-does), else from the release. The bare one is a host function that calls ``run_sync_soon`` to set a ``trio.Event``.
+Samples are interleaved. In each one a task waits for a kernel that is held; when all is asleep a thread releases it,
+and the time counts until the task runs: from the kernel's end where the device tells it on the host's clock (a HIP
+runtime on CPU threads does), else from the release. The bare one is a host function that calls ``run_sync_soon`` to set
+a ``trio.Event``. "busy ms" is what a stream takes over 50 short kernels, each of them followed, while Python code keeps
+the GIL.
 """
 
 from __future__ import annotations
@@ -12,10 +14,13 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import random
 import statistics
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from time import perf_counter, perf_counter_ns, process_time
+from queue import SimpleQueue
+from time import perf_counter, perf_counter_ns, process_time, sleep
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,21 +32,17 @@ from plait.devices.mark import Mark
 from plait.devices.waiting import wait_mark, wait_marks
 
 BARE = "bare host function"
+Follow = Callable[[Any], Awaitable[object]]
 
 
 class Held(Protocol):
-    """A kernel that ends when it is told to."""
+    """A kernel that ends when it is told to, and then says when it did; ``clock`` names what that is counted from."""
 
     clock: str
 
-    def launch(self, stream: Any) -> None:
-        """Enqueue the kernel, held."""
-
-    def release(self) -> None:
-        """Let it end."""
-
-    def ended_ns(self, released_ns: int) -> int:
-        """When it ended, once it has."""
+    def launch(self, stream: Any) -> None: ...
+    def release(self) -> None: ...
+    def ended_ns(self, released_ns: int) -> int: ...
 
 
 class HeldEngine:
@@ -110,11 +111,9 @@ class Figures:
 
     wakes_us: list[float] = field(default_factory=list)
     follows_us: list[float] = field(default_factory=list)
+    beside_python_ms: float = 0.0  # 50 short kernels, each followed, while Python code keeps the GIL
     pending_cpu: float = 0.0  # share of a core while 8 streams are pending
     idle_cpu: float = 0.0  # share of a core while nothing is
-
-
-Follow = Callable[[Any], Awaitable[object]]
 
 
 def new_event() -> Any:
@@ -147,18 +146,65 @@ def way(name: str) -> tuple[Follow, Callable[[], None]]:
     return follow, ours.close
 
 
-async def sample(follow: Follow, held: Held, stream: Any, figures: Figures) -> None:
-    """One wake-up."""
-    held.launch(stream)
+class Releaser:
+    """A thread that releases a held kernel a little after it is asked to; it is asleep again when the kernel ends."""
+
+    def __init__(self, held: Held) -> None:
+        self.held = held
+        self.released_ns = 0
+        self._asked: SimpleQueue[bool] = SimpleQueue()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def ask(self) -> None:
+        self._asked.put(True)
+
+    def close(self) -> None:
+        self._asked.put(False)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while self._asked.get():
+            sleep(0.001)
+            self.released_ns = perf_counter_ns()
+            self.held.release()
+
+
+async def sample(follow: Follow, releaser: Releaser, stream: Any, figures: Figures) -> None:
+    """One wake-up, of a task that is waiting and a loop that is asleep."""
+    releaser.held.launch(stream)
     began = perf_counter_ns()
     reached = follow(stream)
     figures.follows_us.append((perf_counter_ns() - began) / 1e3)
-    await trio.sleep(0.001)
-    released = perf_counter_ns()
-    held.release()
+    releaser.ask()
     await reached
     woken = perf_counter_ns()
-    figures.wakes_us.append((woken - held.ended_ns(released)) / 1e3)
+    figures.wakes_us.append((woken - releaser.held.ended_ns(releaser.released_ns)) / 1e3)
+
+
+async def beside_python_ms(follow: Follow, held: Held, stream: Any) -> float:
+    """How long a stream takes over 50 followed kernels while this thread never waits."""
+    source = 'extern "C" __global__ void work(int n) { volatile int left = n; while (left > 0) left = left - 1; }'
+    work, reached = driver.cupy().RawKernel(source, "work"), []
+    with stream:
+        work((1,), (1,), (np.int32(1),))
+        stream.synchronize()
+        held.launch(stream)
+        for _ in range(50):
+            work((1,), (1,), (np.int32(200_000),))
+            reached.append(follow(stream))
+    last = new_event()
+    last.record(stream)
+    await trio.sleep(0.02)
+    began, query = perf_counter(), driver.runtime().eventQuery
+    held.release()
+    while query(last.ptr) == driver.NOT_READY:
+        for _ in range(10_000):
+            pass
+    took = perf_counter() - began
+    for each in reached:
+        await each
+    return took * 1e3
 
 
 async def cpu_shares(name: str, held: Held, streams: list[Any], seconds: float) -> tuple[float, float]:
@@ -195,40 +241,43 @@ async def measure(rounds: int, seconds: float, held: Held) -> dict[str, Figures]
     ways = {name: way(name) for name in WAYS}
     follows = {BARE: bare()} | {name: follow for name, (follow, _) in ways.items()}
     figures = {name: Figures() for name in follows}
+    releaser, order = Releaser(held), random.Random(0)
     try:
         for turn in range(rounds + 10):
-            for name, follow in follows.items():
-                await sample(follow, held, streams[0], figures[name] if turn >= 10 else Figures())
+            for name in order.sample(list(follows), len(follows)):  # none always comes after the same other
+                await sample(follows[name], releaser, streams[0], figures[name] if turn >= 10 else Figures())
+        for name, follow in follows.items():
+            several = [await beside_python_ms(follow, held, streams[0]) for _ in range(3)]
+            figures[name].beside_python_ms = statistics.median(several)
         for _, close in ways.values():
             close()
         for name in WAYS:
             figures[name].pending_cpu, figures[name].idle_cpu = await cpu_shares(name, held, streams, seconds)
     finally:
         held.release()
+        releaser.close()
     return figures
 
 
 def absent() -> str | None:
     """Why there is nothing to measure on, and what to do about it."""
     try:
-        if driver.runtime().getDeviceCount():
-            return None
+        found = driver.runtime().getDeviceCount() > 0
     except ImportError:
         return "no CuPy here: pip install 'plait[cuda12]', 'plait[cuda13]' or 'plait[rocm]', as the GPU wants"
-    except Exception as raised:
-        return f"CuPy is installed and finds no GPU ({raised}): install or load the GPU's driver"
-    return "CuPy is installed and finds no GPU: install or load the GPU's driver"
+    except driver.runtime().CUDARuntimeError:
+        found = False
+    return None if found else "CuPy is installed and finds no GPU: install or load the GPU's driver"
 
 
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="50 samples of each")
-    quick = parser.parse_args().quick
+    rounds, cpu_s = (50, 0.3) if parser.parse_args().quick else (1000, 2.0)
     if reason := absent():
         print(f"wakeup: {reason}")
         return
-    rounds, cpu_s = (50, 0.3) if quick else (1000, 2.0)
     held = held_kernel()
     name = driver.runtime().getDeviceProperties(0)["name"].decode()
     heading(f"event to awaiting trio task on {name}, counted from {held.clock}; {rounds} samples of each, interleaved")
@@ -236,12 +285,13 @@ def main() -> None:
     with Others() as others:
         figures = trio.run(measure, rounds, cpu_s, held)
     basis = statistics.median(figures[BARE].wakes_us)
-    print(f"{'':22}{'p50 µs':>9}{'p99 µs':>9}{'x bare':>8}{'follow µs':>11}{'CPU pending':>13}{'CPU idle':>10}")
+    print(f"{'':22}{'p50 µs':>9}{'p99 µs':>9}{'x bare':>8}{'follow µs':>11}{'busy ms':>9}", end="")
+    print(f"{'CPU pending':>13}{'CPU idle':>10}")
     for name, each in figures.items():
         percentiles = statistics.quantiles(each.wakes_us, n=100)
         label = f"{name} (default)" if name == DEFAULT else name
         line = f"{label:22}{percentiles[49]:9.1f}{percentiles[98]:9.1f}{percentiles[49] / basis:8.2f}"
-        line += f"{statistics.median(each.follows_us):11.1f}"
+        line += f"{statistics.median(each.follows_us):11.1f}{each.beside_python_ms:9.1f}"
         print(line if name == BARE else f"{line}{each.pending_cpu:13.2%}{each.idle_cpu:10.2%}")
     print_others(others.seconds, perf_counter() - began)
 

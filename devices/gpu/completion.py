@@ -4,13 +4,15 @@
 - ``waiter``, the default: a thread for each stream in use blocks in the driver.
 - ``polling``: a thread queries, at a pace that follows how long the wait has been.
 
-``benchmarks/wakeup.py`` finds host function and waiter alike in latency and in CPU, both within 1.3 of a bare host
-function, and polling slower, at a few percent of a core while work is pending. The waiter is the default since it asks
-nothing of the stream: a host function holds the stream up until the driver's thread has been woken and has had the GIL
-(tens of microseconds on a GPU, between two kernels, and milliseconds beside busy Python code), it must never meet a
-driver call that keeps the GIL (CuPy's queries do) while it waits for what that call needs, and none is called once the
-device has failed. A waiter costs a blocked thread for each stream in use. On CUDA it spins unless events are made with
-``block=True``; blocking then wakes about as fast as a host function.
+The waiter is the default since it asks nothing of the stream. A host function holds its stream up until the driver's
+thread has been woken and has had the GIL: tens of microseconds on a GPU, between two kernels, and milliseconds beside
+busy Python code. It must also never meet a driver call that keeps the GIL (CuPy's queries do) while it waits for what
+that call needs, and none is called once the device has failed. A waiter costs a blocked thread for each stream in use.
+On CUDA it spins unless events are made with ``block=True``; blocking then wakes by an interrupt, as host functions do.
+
+Measured by ``python benchmarks/wakeup.py`` on 2 cores with HIP on CPU threads, in units of a bare host function's p50
+of 226 µs: host function 1.07, waiter 1.05, polling 1.44. A stream of 50 followed kernels beside busy Python code took
+257, 7 and 8 ms. Polling takes 4 % of a core while work is pending, the others half a percent, and none when nothing is.
 """
 
 from __future__ import annotations

@@ -43,11 +43,11 @@ class Followed:
         mark.settle(self._closing())
         return False
 
-    def oldest(self, stream: int) -> Any | None:
-        """The event of a stream that is reached next; None if nothing of it is followed."""
+    def oldest(self, stream: int) -> tuple[Any, Mark] | None:
+        """What is reached next in a stream; None if nothing of it is followed."""
         with self.lock:
             queue = self._queues.get(stream)
-            return queue[0][0] if queue else None
+            return queue[0] if queue else None
 
     @property
     def streams(self) -> tuple[int, ...]:

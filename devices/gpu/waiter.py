@@ -77,7 +77,8 @@ class Waiter:
 
     def _serve(self, stream: int) -> None:
         followed, synchronize = self._followed, runtime().eventSynchronize
-        while (event := followed.oldest(stream)) is not None:  # held here too: close() must not let it be destroyed
+        while (oldest := followed.oldest(stream)) is not None:
+            event, mark = oldest  # held here too: close() must not let go of an event that the driver waits for
             try:
                 synchronize(event.ptr)
             except Exception as raised:
@@ -85,6 +86,7 @@ class Waiter:
                     failure = translated(raised, followed.device, "waiting for an event")
                     followed.fail(failure, *(() if isinstance(failure, DeviceLost) else (stream,)))
             else:
+                mark.settle()  # first of all: after a long sleep every line costs microseconds
                 followed.drain(stream)
 
     def _next(self, stream: int) -> int | None:

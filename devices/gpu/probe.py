@@ -51,9 +51,9 @@ def describe(ordinal: int, sysfs_root: Path = sysfs.SYS, nvml_module: Any = None
         ordinal=ordinal,
         architecture=figures.architecture(),
         compute_capability=figures.capability(),
-        driver_version=_version(platform, _ask(runtime.driverGetVersion)),
+        driver_version=version_text(platform, _ask(runtime.driverGetVersion)),
         driver_release=managed.driver_release or sysfs.driver_release(sysfs_root, platform),
-        runtime_version=_version(platform, _ask(runtime.runtimeGetVersion)),
+        runtime_version=version_text(platform, _ask(runtime.runtimeGetVersion)),
         multiprocessors=figures.positive("multiProcessorCount"),
         warp_size=figures.positive("warpSize"),
         maximum_threads_per_block=figures.positive("maxThreadsPerBlock"),
@@ -180,7 +180,7 @@ def _ask(question: Callable[[], Any]) -> Any:
         return None
 
 
-def _version(platform: str, number: int | None) -> str | None:
+def version_text(platform: str, number: int | None) -> str | None:
     """CUDA counts 12090 for 12.9, HIP 70051831 for 7.0.51831."""
     if not number:
         return None

@@ -21,7 +21,7 @@ def main(options: argparse.Namespace) -> int:
     """Print a line per device and per absent platform, or a JSON object per device."""
     for platform in platforms():
         if platform.absent and not options.json:
-            print(f"{platform.name}: absent: {platform.absent}")
+            print(f"{platform.name}: absent: {' '.join(platform.absent.split())}")
         for device in platform.devices():
             if options.json:
                 print(as_json(device.description))

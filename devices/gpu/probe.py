@@ -38,7 +38,7 @@ def describe(ordinal: int, sysfs_root: Path = sysfs.SYS, nvml_module: Any = None
     count = _ask(runtime.getDeviceCount)
     if count is None or not 0 <= ordinal < count:
         raise DeviceError(f"there is no device {platform}:{ordinal}: the driver has {count or 0}")
-    figures = _Figures(runtime, platform, ordinal)
+    figures = _Figures(platform, ordinal)
     address = _ask(lambda: str(runtime.deviceGetPCIBusId(ordinal)).lower())
     managed = nvml.Managed()
     if platform == "cuda" and address is not None:
@@ -78,7 +78,7 @@ def describe(ordinal: int, sysfs_root: Path = sysfs.SYS, nvml_module: Any = None
         ipc=_ipc(figures.flag("unifiedAddressing"), integrated),
         rdma=sysfs.rdma_module(sysfs_root, platform)
         or figures.flag("gpuDirectRdma" if platform == "cuda" else "dmaBuf"),
-        peers=_peers(runtime, ordinal, count),
+        peers=_peers(ordinal, count),
         stream_priorities=stream_priorities(ordinal),
         pci_address=address,
         pci_generation=managed.pci_generation or generation,
@@ -94,10 +94,9 @@ def stream_priorities(ordinal: int) -> tuple[int, int]:
 
     CuPy cannot ask for the range, so two streams that ask for too much tell what they got.
     """
-    runtime = driver.runtime()
     try:
         with current(ordinal):
-            return _priority(runtime, _EXTREME_PRIORITY), _priority(runtime, -_EXTREME_PRIORITY)
+            return _priority_for(_EXTREME_PRIORITY), _priority_for(-_EXTREME_PRIORITY)
     except RuntimeError:
         return 0, 0
 
@@ -119,8 +118,9 @@ def current(ordinal: int) -> Iterator[None]:
 class _Figures:
     """The properties that CuPy hands out, and the attributes behind those that it lacks."""
 
-    def __init__(self, runtime: Any, platform: str, ordinal: int) -> None:
-        self._runtime = runtime
+    def __init__(self, platform: str, ordinal: int) -> None:
+        runtime = driver.runtime()
+        self._attribute = runtime.deviceGetAttribute
         self._ordinal = ordinal
         self._attributes: Mapping[str, int] = _HIP_ATTRIBUTES if platform == "hip" else _CUDA_ATTRIBUTES
         self._properties: Mapping[str, Any] = _ask(lambda: runtime.getDeviceProperties(ordinal)) or {}
@@ -129,7 +129,7 @@ class _Figures:
         if key in self._properties:
             return self._properties[key]
         if key in self._attributes:
-            return _ask(lambda: self._runtime.deviceGetAttribute(self._attributes[key], self._ordinal))
+            return _ask(lambda: self._attribute(self._attributes[key], self._ordinal))
         return None
 
     def number(self, key: str) -> int | None:
@@ -198,7 +198,8 @@ def _ipc(unified: bool | None, integrated: bool | None) -> bool | None:
     return None if unified is None else unified and not integrated and sys.platform == "linux"
 
 
-def _peers(runtime: Any, ordinal: int, count: int) -> tuple[int, ...] | None:
+def _peers(ordinal: int, count: int) -> tuple[int, ...] | None:
+    runtime = driver.runtime()
     reached = {
         other: _ask(functools.partial(runtime.deviceCanAccessPeer, ordinal, other))
         for other in range(count)
@@ -207,7 +208,8 @@ def _peers(runtime: Any, ordinal: int, count: int) -> tuple[int, ...] | None:
     return None if None in reached.values() else tuple(other for other, can in reached.items() if can)
 
 
-def _priority(runtime: Any, asked: int) -> int:
+def _priority_for(asked: int) -> int:
+    runtime = driver.runtime()
     stream = runtime.streamCreateWithPriority(runtime.streamNonBlocking, asked)
     try:
         return int(runtime.streamGetPriority(stream))

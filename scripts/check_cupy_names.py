@@ -137,10 +137,16 @@ def _assigned(
         for target, value in _pairs(node):
             match target:
                 case ast.Name(id=name) if not of_self:
-                    known[name] = _resolve(value, [*scopes, known]) or known.get(name)
+                    _learn(known, name, _resolve(value, [*scopes, known]))
                 case ast.Attribute(value=ast.Name(id="self"), attr=name) if of_self:
-                    known[f"self.{name}"] = _resolve(value, scopes) or known.get(f"self.{name}")
+                    _learn(known, f"self.{name}", _resolve(value, scopes))
     return known
+
+
+def _learn(known: dict[str, Chain | None], name: str, chain: Chain | None) -> None:
+    """CuPy counts if it is any of the values that a name gets: ``None`` first, say, and CuPy later."""
+    if chain is not None or name not in known:
+        known[name] = chain
 
 
 def _pairs(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -27,7 +27,7 @@ _NOT_READY, _MISMATCH = 802, 803
 
 # The first NVIDIA drivers that serve all of CUDA 13 and all of CUDA 12.
 _CUDA13_RELEASE, _CUDA12_RELEASE = 580, 525
-_LONGEST = 300
+_LONGEST = 250
 
 
 def absent_reason(platform: str, root: Path = _ROOT) -> str | None:

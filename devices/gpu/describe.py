@@ -86,7 +86,7 @@ class GpuDescription:
             self.memory_bandwidth and f"{self.memory_bandwidth / 1e9:.0f} GB/s",
             self.l2_bytes and f"L2 {self.l2_bytes / (1 << 20):.1f} MiB",
             self.copy_engines and f"{self.copy_engines} copy engine(s)",
-            f"{self.stream_priorities[0] - self.stream_priorities[1] + 1} stream priorities",
+            f"{self.stream_priorities[0] - self.stream_priorities[1] + 1} stream priority level(s)",
             link,
             self.nvlink and f"{self.nvlink} NVLinks",
             reach,

@@ -42,7 +42,7 @@ def platform_name() -> str:
 def error(status: int, device: str, doing: str) -> DeviceError:
     """The plait error for a status: OutOfMemory, DeviceLost for what no later call survives, or DeviceError."""
     try:
-        text = f"{runtime().getErrorName(status)}: {runtime().getErrorString(status)}"
+        text = str(runtime().CUDARuntimeError(status))
     except Exception:  # a code that this driver has no words for
         text = f"driver status {status}"
     if status == _OUT_OF_MEMORY:

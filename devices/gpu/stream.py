@@ -130,6 +130,8 @@ class GpuStream:
         """
         if cast(object, awaited) is self:
             raise DeviceError(f"stream {self.name} cannot wait for itself")
+        if self._front.closed:
+            raise DeviceError(f"stream {self.name} is closed")
         recording = None
         if isinstance(awaited, GpuStream):
             recording = awaited._recording(timing=False)

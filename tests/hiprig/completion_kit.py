@@ -8,25 +8,15 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import cupy
 import numpy as np
-import pytest
 import trio
 from plait.devices.gpu.completion import Tracker
 from plait.devices.mark import Mark
-
-cupy: Any = pytest.importorskip("cupy", reason="needs CuPy on the rig", exc_type=ImportError)
-try:
-    _control = ctypes.CDLL("libamdhip64.so.7").hipcpu_control
-except (OSError, AttributeError):
-    pytest.skip("CuPy does not run on the rig here", allow_module_level=True)
-_control.argtypes = [ctypes.c_char_p]
+from rig import control
 
 LAUNCH_FAILURE = 719
 NOP = cupy.RawKernel('extern "C" __global__ void nop(int n) {}', "nop")
-
-
-def control(command: str) -> None:
-    assert _control(command.encode()) == 0, command
 
 
 @contextlib.contextmanager

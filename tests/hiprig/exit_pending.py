@@ -5,7 +5,6 @@ python exit_pending.py WAY held|busy     prints "pending", exits with 0
 
 from __future__ import annotations
 
-import ctypes
 import sys
 
 import cupy
@@ -14,11 +13,7 @@ import trio
 from plait.devices.gpu.completion import tracker
 from plait.devices.mark import Mark
 from plait.devices.waiting import wait_mark
-
-
-def control(command: str) -> None:
-    library = ctypes.CDLL("libamdhip64.so.7")
-    assert library.hipcpu_control(command.encode()) == 0
+from rig import control
 
 
 async def main(name: str, state: str) -> None:

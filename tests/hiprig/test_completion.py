@@ -21,6 +21,7 @@ from plait.devices.mark import Mark
 from plait.devices.protocol import EventStatus
 from plait.devices.waiting import wait_mark, wait_marks
 from plait.errors import DeviceError
+from rig import command_environment
 
 EXIT_SCRIPT = Path(__file__).with_name("exit_pending.py")
 
@@ -195,7 +196,9 @@ async def test_from_many_threads(way: Tracker) -> None:
 def test_the_interpreter_ends_with_work_pending(name: str, state: str) -> None:
     def end(_: int) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(EXIT_SCRIPT), name, state]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False, env=command_environment()
+        )
 
     with ThreadPoolExecutor(2) as pool:
         for ended in pool.map(end, range(10)):

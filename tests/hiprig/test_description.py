@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import cupy
 import pytest
+import rig
 from plait.devices.gpu.absent import absent_reason
 from plait.devices.gpu.describe import GpuDescription
 from plait.devices.gpu.probe import describe, stream_priorities
@@ -24,7 +24,7 @@ def alone(code: str, **environment: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        env=os.environ | environment,
+        env=rig.command_environment() | environment,
     )
     assert done.stderr == ""
     return done.stdout.strip()

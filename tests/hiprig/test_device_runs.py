@@ -1,6 +1,5 @@
 """Runs on the rig's devices: bytes, order, overlap with held engines, failures, and what is left behind."""
 
-import ctypes
 import threading
 
 import cupy
@@ -11,22 +10,9 @@ import trio
 import trio.testing
 from plait import DeviceLost, Graph, OutOfMemory, RunCancelled, RunFailed, update
 from plait.testing import check_plan, random_program, run_serial, soak
+from rig import control
 
 LOST = 719
-
-
-def control(command):
-    library = ctypes.CDLL("libamdhip64.so.7")
-    assert library.hipcpu_control(command.encode()) == 0, command
-
-
-@pytest.fixture(autouse=True)
-def _restored():
-    yield
-    for device in range(2):
-        for engine in ("compute", "h2d", "d2h"):
-            control(f"release {engine} {device}")
-    control("clear")
 
 
 def run(graph, /, scheduler=None, **inputs):

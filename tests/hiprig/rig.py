@@ -1,0 +1,168 @@
+"""Put CuPy on the rig, and steer the rig: hold engines, inject faults, set speeds, read what happened."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+RUNTIME = "libamdhip64.so.7"
+ENGINES = ("compute", "h2d", "d2h")
+LAUNCH_FAILURE, ILLEGAL_ADDRESS, OUT_OF_MEMORY = 719, 700, 2
+
+
+def environment(libraries: Path) -> dict[str, str]:
+    """What CuPy must find in the environment to run on the rig whose libraries are in a folder."""
+    path = os.environ.get("PATH", "")
+    mine = str(HERE / "bin")
+    return {
+        "ROCM_HOME": str(HERE),
+        "PATH": path if mine in path.split(os.pathsep) else f"{mine}{os.pathsep}{path}",
+        "CUPY_CACHE_DIR": str(libraries.parent / "kernels"),
+    }
+
+
+def enter(devices: int = 2) -> None:
+    """Build the rig if need be and load it into this process; before CuPy is imported.
+
+    RuntimeError if CuPy is here already, without the rig.
+    """
+    if is_entered():
+        return
+    if "cupy" in sys.modules:
+        raise RuntimeError("CuPy was imported before the rig was entered")
+    libraries = _build()
+    os.environ.update(environment(libraries))
+    os.environ.setdefault("HIPCPU_DEVICES", str(devices))
+    os.environ.setdefault("HIPCPU_POISON", "1")
+    names = sorted(path.name for path in libraries.glob("*.so.*"))
+    for name in [RUNTIME, *(name for name in names if name != RUNTIME)]:
+        ctypes.CDLL(str(libraries / name), ctypes.RTLD_GLOBAL)
+
+
+def is_entered() -> bool:
+    """Whether the rig's runtime is loaded into this process."""
+    return _library() is not None
+
+
+def command_environment(devices: int = 2) -> dict[str, str]:
+    """The environment for a child process that runs on the rig, by the loader's path."""
+    libraries = _build()
+    return {
+        **os.environ,
+        **environment(libraries),
+        "LD_LIBRARY_PATH": str(libraries),
+        "HIPCPU_DEVICES": os.environ.get("HIPCPU_DEVICES", str(devices)),
+        "HIPCPU_POISON": os.environ.get("HIPCPU_POISON", "1"),
+    }
+
+
+def control(command: str) -> None:
+    """Give the rig a command; the README lists them. ValueError if it knows none such."""
+    library = _library()
+    if library is None:
+        raise RuntimeError("the rig is not loaded")
+    if library.hipcpu_control(command.encode()) != 0:
+        raise ValueError(f"the rig does not understand {command!r}")
+
+
+def hold(engine: str, device: int = 0) -> None:
+    """Let an engine finish what it is at and begin nothing more."""
+    control(f"hold {engine} {device}")
+
+
+def release(engine: str, device: int = 0) -> None:
+    """Let a held engine go on."""
+    control(f"release {engine} {device}")
+
+
+@contextmanager
+def held(engine: str, device: int = 0) -> Iterator[None]:
+    """An engine held inside the block."""
+    hold(engine, device)
+    try:
+        yield
+    finally:
+        release(engine, device)
+
+
+def fail(call: str, status: int, count: int = 1) -> None:
+    """Let the next ``count`` calls of a runtime function answer with a status."""
+    control(f"fail {call} {status} {count}")
+
+
+def fail_async(kind: str, status: int, nth: int = 1) -> None:
+    """Let the ``nth`` kernel or copy from now on fail while it runs; the device is lost from then on."""
+    control(f"fail async:{kind} {status} {nth}")
+
+
+def clear() -> None:
+    """Forget faults; lost devices answer again."""
+    control("clear")
+
+
+def restore(devices: int = 2) -> None:
+    """Nothing held, nothing failed, no set speeds."""
+    for device in range(devices):
+        for engine in ENGINES:
+            release(engine, device)
+    clear()
+    set_gbps(0)
+    set_kernel_us(0)
+
+
+def set_gbps(gbps: float) -> None:
+    """Bandwidth of each copy engine, 10^9 bytes a second; 0 is as fast as memory is."""
+    control(f"set gbps {gbps}")
+
+
+def set_kernel_us(microseconds: float) -> None:
+    """Least time of each kernel."""
+    control(f"set kernel_us {microseconds}")
+
+
+def set_slots(slots: int) -> None:
+    """How many kernels run side by side on a device."""
+    control(f"set slots {slots}")
+
+
+@contextmanager
+def traced() -> Iterator[list[dict[str, Any]]]:
+    """What the rig's engines did inside the block; the list is filled when it ends."""
+    found: list[dict[str, Any]] = []
+    library = _library()
+    if library is None:
+        raise RuntimeError("the rig is not loaded")
+    control("trace on")
+    try:
+        yield found
+    finally:
+        control("trace off")
+        found.extend(json.loads(library.hipcpu_trace()))
+
+
+def _build() -> Path:
+    spec = importlib.util.spec_from_file_location("hiprig_build", HERE / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return Path(module.build())
+
+
+def _library() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL(RUNTIME, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        library.hipcpu_control.argtypes = [ctypes.c_char_p]
+        library.hipcpu_trace.restype = ctypes.c_char_p
+    except (OSError, AttributeError):
+        return None
+    return library

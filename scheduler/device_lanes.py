@@ -114,16 +114,18 @@ class DeviceLanes:
                 self._failed(state, position, tail, error)
             else:
                 flight.enqueued(position, event, dead)
+                if state.synchronous:
+                    tail.in_flight -= flight.reached(tail.key, position, dead)
             if dead:
                 self._dispatcher.drop(dead)
-            if not tail.lost:
+            if not tail.lost and (not state.synchronous or error is not None):
                 untold[tail.key] = tail, position
                 if late[position] or tail.in_flight % FOLLOWED == 0 or error is not None:
                     del untold[tail.key]
                     self._follow(state, tail, position)
             if any(others):
                 self._dispatcher.announce(state, joining=False)
-            if state.outputs_done or state.stopping:
+            if state.outputs_done or state.stopping or state.synchronous:
                 self._dispatcher.after(state)
             if self._dispatcher.should_yield(lane, state, began):
                 break

@@ -98,9 +98,9 @@ def fail(call: str, status: int, count: int = 1) -> None:
     control(f"fail {call} {status} {count}")
 
 
-def fail_async(kind: str, status: int, nth: int = 1) -> None:
-    """Let the ``nth`` kernel or copy from now on fail while it runs; the device is lost from then on."""
-    control(f"fail async:{kind} {status} {nth}")
+def fail_async(kind: str, status: int, count: int = 1) -> None:
+    """Let the next ``count`` kernels or copies that begin fail; their device is lost from then on."""
+    control(f"fail async:{kind} {status} {count}")
 
 
 def clear() -> None:

@@ -14,14 +14,16 @@ Counts = SupportsIndex | Iterable[SupportsIndex]
 Triple = tuple[int, int, int]
 
 
-def triple(value: Counts, what: str) -> Triple:
-    """One to three counts as three, filled up with 1; DeviceError, which begins with ``what``, for anything else."""
+def triple(value: Counts, what: str, *, least: int = 1) -> Triple:
+    """One to three counts of ``least`` or more as three, filled up with 1; else DeviceError, beginning with ``what``."""
+    if type(value) is int and value >= least:
+        return (value, 1, 1)
     try:
         counts = tuple(map(operator.index, value if isinstance(value, Iterable) else (value,)))
     except TypeError:
         counts = ()
-    if not 1 <= len(counts) <= 3 or min(counts) < 0:
-        raise DeviceError(f"{what} must be a count or up to three of them, not {value!r}")
+    if not 1 <= len(counts) <= 3 or min(counts) < least:
+        raise DeviceError(f"{what} must be a count of at least {least}, or up to three of them, not {value!r}")
     return (*counts, 1, 1)[:3]  # type: ignore[return-value]
 
 
@@ -68,14 +70,23 @@ class Limits:
 
     def check(self, dimensions: Dimensions, shared: int, *, kernel: str, device: str) -> None:
         """DeviceError that names the kernel, the dimensions and the limit, if the launch goes over one."""
-        found = self._excess(dimensions, shared)
-        if found is not None:
-            raise DeviceError(f"kernel {kernel!r}, {dimensions}, on {device}: {found}")
+        groups, items, cluster = dimensions.groups, dimensions.items, dimensions.cluster
+        (gx, gy, gz), (ix, iy, iz) = groups, items
+        (most_gx, most_gy, most_gz), (most_ix, most_iy, most_iz) = self.groups, self.items
+        if not (
+            ix * iy * iz <= self.items_per_group
+            and (ix <= most_ix and iy <= most_iy and iz <= most_iz)
+            and (gx <= most_gx and gy <= most_gy and gz <= most_gz)
+            and 0 <= shared <= self.shared
+            and cluster == (1, 1, 1)
+        ):
+            found = self._excess(dimensions, shared)
+            if found is not None:
+                raise DeviceError(f"kernel {kernel!r}, {dimensions}, on {device}: {found}")
 
     def _excess(self, dimensions: Dimensions, shared: int) -> str | None:
+        """In words, what is over a limit; ``check`` comes here only where something may be."""
         groups, items, cluster = dimensions.groups, dimensions.items, dimensions.cluster
-        if not dimensions.items_per_group:
-            return "a group needs at least one item"
         if dimensions.items_per_group > self.items_per_group:
             return f"{dimensions.items_per_group} items per group, at most {self.items_per_group}"
         for word, counts, most in (("items per group", items, self.items), ("groups", groups, self.groups)):
@@ -86,7 +97,7 @@ class Limits:
             return f"{shared} bytes of dynamic shared memory, at most {self.shared}"
         if cluster == (1, 1, 1):
             return None
-        if not 0 < math.prod(cluster) <= self.groups_per_cluster:
+        if math.prod(cluster) > self.groups_per_cluster:
             return f"{math.prod(cluster)} groups per cluster, at most {self.groups_per_cluster}"
         if any(count % each for count, each in zip(groups, cluster, strict=True)):
             return "the groups are not a multiple of the cluster along every dimension"

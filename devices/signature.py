@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
+import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from plait.errors import DeviceError, PlanError
@@ -95,7 +95,7 @@ def _parameters(rest: str) -> list[str]:
     """The parameters in ``rest``, which begins behind the list's opening parenthesis."""
     depth, start, result = 0, 0, []
     for at, letter in enumerate(rest):
-        if letter == ")" and depth == 0 or letter == "," and depth == 0:
+        if depth == 0 and letter in "),":
             result.append(" ".join(rest[start:at].split()))
             start = at + 1
             if letter == ")":
@@ -106,7 +106,7 @@ def _parameters(rest: str) -> list[str]:
 
 def _parameter(text: str, types: dict[str, str]) -> Argument | None:
     text = re.sub(r"\s*([<>])\s*", r"\1", re.sub(r"\b(std|thrust)::", "", text))
-    text, brackets = re.subn(r"(\w+)\s*\[\w*\]$", r"* \1", text)
+    text = re.sub(r"(\w+)\s*\[\w*\]$", r"* \1", text)
     left, *pointed = text.split("*")
     if len(pointed) > 1:
         return None
@@ -145,64 +145,77 @@ _C_TYPES = {
 
 # Checking values
 
+_WHOLE = int | np.integer | np.bool_
+_REAL = _WHOLE | float | np.floating
+_COMPLEX = _REAL | complex | np.complexfloating
 
-def bind(
-    signature: Signature, values: Sequence[Any], kernel: str, wanted: str, here: Callable[[Any], bool]
-) -> list[Any]:
+
+def bind(signature: Signature, values: Sequence[Any], kernel: str, array_type: Any, ordinal: int | None) -> list[Any]:
     """``values`` as ``kernel`` takes them: arrays as they are, scalars cast.
 
-    ``here(array)`` says whether an array lies ``wanted`` ("in host memory", "on cuda:0"). DeviceError for a wrong
-    count, and for the first wrong value: with its index and name, what it is and what is wanted.
+    Arrays must be of ``array_type``, and lie on device ``ordinal`` if it is not None. DeviceError for a wrong count,
+    and for the first wrong value: with its index and name, what it is and what is wanted.
     """
     if len(values) != len(signature):
         takes = ", ".join(f"{each.name or index}: {each}" for index, each in enumerate(signature))
         raise DeviceError(f"kernel {kernel!r} takes {len(signature)} arguments, not {len(values)}: {takes}")
-    result = []
-    for index, (argument, value) in enumerate(zip(signature, values, strict=True)):
-        if argument.array:
-            if not (here(value) and value.dtype == argument.dtype and value.flags.c_contiguous):
-                _refuse(kernel, index, argument, value, wanted)
-        elif type(value) is not argument.dtype.type:
-            value = _cast(kernel, index, argument, value)
-        result.append(value)
+    result: list[Any] = []
+    for argument, value in zip(signature, values, strict=True):
+        dtype = argument.dtype
+        if not argument.array:
+            cast = value if type(value) is dtype.type else _cast(value, dtype)
+            if cast is None:
+                _refuse(kernel, signature, len(result), value, "")
+            result.append(cast)
+        elif (
+            isinstance(value, array_type)
+            and (ordinal is None or value.data.device_id == ordinal)
+            and value.dtype == dtype
+            and value.flags.c_contiguous
+        ):
+            result.append(value)
+        else:
+            _refuse(
+                kernel, signature, len(result), value, " in host memory" if ordinal is None else f" on device {ordinal}"
+            )
     return result
 
 
-def _cast(kernel: str, index: int, argument: Argument, value: Any) -> Any:
-    """``value`` as a scalar of the argument's dtype; what does not fit (too large, a fraction, complex) is refused."""
-    dtype = argument.dtype
+def _cast(value: Any, dtype: np.dtype[Any]) -> Any:
+    """``value`` as a scalar of ``dtype``; None if it does not fit: too large, a fraction, complex, no number."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
-    try:
-        if dtype.kind == "b":
-            if isinstance(value, bool | np.bool_):
-                return dtype.type(value)
-        elif dtype.kind in "iu":
-            number, range_ = operator.index(value), np.iinfo(dtype)
-            if range_.min <= number <= range_.max:
-                return dtype.type(number)
-        elif isinstance(value, int | float | np.number | np.bool_ | (complex if dtype.kind == "c" else int)):
-            with np.errstate(over="ignore"):
-                found = dtype.type(value)
-            if np.isfinite(found) or not np.isfinite(value):
-                return found
-    except (TypeError, OverflowError):
-        pass
-    _refuse(kernel, index, argument, value, "")
+    taken, low, high = _range(dtype)
+    if not isinstance(value, taken):
+        return None
+    if dtype.kind == "c":
+        fits = all(low <= part <= high or not np.isfinite(part) for part in (value.real, value.imag))
+    else:
+        fits = low <= value <= high or (dtype.kind == "f" and not np.isfinite(value))
+    return dtype.type(value) if fits else None
 
 
-def _refuse(kernel: str, index: int, argument: Argument, value: Any, wanted: str) -> Any:
+@functools.cache
+def _range(dtype: np.dtype[Any]) -> tuple[Any, Any, Any]:
+    """The types of values that a scalar of ``dtype`` can be made of, and its least and greatest value."""
+    if dtype.kind == "b":
+        return bool | np.bool_, 0, 1
+    if dtype.kind in "iu":
+        return _WHOLE, int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    most = np.finfo(dtype).max.item()
+    return (_COMPLEX if dtype.kind == "c" else _REAL), -most, most
+
+
+def _refuse(kernel: str, signature: Signature, index: int, value: Any, wanted: str) -> NoReturn:
+    argument = signature[index]
     name = f" ({argument.name})" if argument.name else ""
-    place = f" {wanted}" if argument.array else ""
-    raise DeviceError(f"kernel {kernel!r}, argument {index}{name} is {_described(value)}; wanted {argument}{place}")
+    raise DeviceError(f"kernel {kernel!r}, argument {index}{name} is {_described(value)}; wanted {argument}{wanted}")
 
 
 def _described(value: Any) -> str:
-    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
-    if not shape and not hasattr(value, "flags") or dtype is None:
+    if isinstance(value, np.generic) or not hasattr(value, "dtype") or not hasattr(value, "flags"):
         return f"the {type(value).__name__} {value!r}"
     contiguous = "C-contiguous" if value.flags.c_contiguous else "strided"
-    data = getattr(value, "data", None)
-    ordinal = getattr(data, "device_id", None)
+    ordinal = getattr(getattr(value, "device", None), "id", None)
     where = "in host memory" if ordinal is None else f"on device {ordinal}"
-    return f"a {contiguous} {dtype} array of shape {shape} {where}"
+    return f"a {contiguous} {value.dtype} array of shape {value.shape} {where}"

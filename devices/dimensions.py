@@ -15,7 +15,7 @@ Triple = tuple[int, int, int]
 
 
 def triple(value: Counts, what: str, *, least: int = 1) -> Triple:
-    """One to three counts of ``least`` or more as three, filled up with 1; else DeviceError, beginning with ``what``."""
+    """One to three counts of ``least`` or more as three, filled up with 1; else DeviceError, naming ``what``."""
     if type(value) is int and value >= least:
         return (value, 1, 1)
     try:

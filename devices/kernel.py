@@ -19,7 +19,7 @@ from plait.errors import DeviceError, PlanError
 PerArguments = Callable[..., Any]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Kernel:
     """Called with CuPy arrays it launches on the current device and stream, else it calls its host source.
 

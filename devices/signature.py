@@ -105,7 +105,7 @@ def _parameters(rest: str) -> list[str]:
 
 
 def _parameter(text: str, types: dict[str, str]) -> Argument | None:
-    text = re.sub(r"\s*([<>])\s*", r"\1", re.sub(r"\b(std|thrust)::", "", text))
+    text = re.sub(r"\s*<\s*|\s+(?=>)", lambda at: at[0].strip(), re.sub(r"\b(std|thrust)::", "", text))
     text = re.sub(r"(\w+)\s*\[\w*\]$", r"* \1", text)
     left, *pointed = text.split("*")
     if len(pointed) > 1:
@@ -121,7 +121,7 @@ def _parameter(text: str, types: dict[str, str]) -> Argument | None:
         return Argument(np.dtype(dtype), True, not const, names[0] if names else "")
     for names, type_words in (([], words), (words[-1:], words[:-1])):
         dtype = types.get(_c_key(type_words))
-        if dtype is not None:
+        if dtype is not None and "".join(names or "x").isidentifier():
             return Argument(np.dtype(dtype), False, False, names[0] if names else "")
     return None
 
@@ -189,10 +189,14 @@ def _cast(value: Any, dtype: np.dtype[Any]) -> Any:
     if not isinstance(value, taken):
         return None
     if dtype.kind == "c":
-        fits = all(low <= part <= high or not np.isfinite(part) for part in (value.real, value.imag))
+        fits = all(low <= part <= high or not _finite(part) for part in (value.real, value.imag))
     else:
-        fits = low <= value <= high or (dtype.kind == "f" and not np.isfinite(value))
+        fits = low <= value <= high or (dtype.kind == "f" and not _finite(value))
     return dtype.type(value) if fits else None
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int) or bool(np.isfinite(value))  # NumPy refuses integers beyond any float
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from plait.devices import Device, library
+from plait.devices import Device, Kernel, library
 from plait.errors import PlanError
 from plait.graph import BARRIER, BUFFER, CALL, CONSTANT, RESOURCE, BufferSlice, Edges, Program, WorkItem
 from plait.graph.options import Options
@@ -266,7 +266,7 @@ def _bind(
     for item in items:
         function = item.function
         if item.kind is CALL:
-            if type(function) is str:
+            if type(function) is str or type(function) is Kernel:
                 function = _lookup(item, platform)
             kind = asynchronous.get(id(function))
             if kind is None:
@@ -288,8 +288,10 @@ def _bind(
 
 
 def _lookup(item: WorkItem, platform: str) -> Callable[..., Any]:
+    """The function that a name, or a kernel with a source per platform, stands for on ``platform``."""
+    function = item.function
     try:
-        return library.lookup(item.function, platform)
+        return function.on(platform) if isinstance(function, Kernel) else library.lookup(function, platform)
     except PlanError as error:
         raise PlanError(f"item {item.name!r} (recorded at {item.site}): {error}") from None
 

@@ -3,7 +3,13 @@
 import sys
 from types import ModuleType
 
+from plait.devices.gpu.callers import fetch, joins
+from plait.devices.gpu.capture import Segment, Step
+from plait.devices.gpu.device import GpuDevice
+from plait.devices.gpu.driver import cupy
+from plait.devices.gpu.queue import LaunchQueue
 from plait.devices.host import (
+    HOST,
     HostAllocator,
     HostBlock,
     HostDescription,
@@ -22,11 +28,13 @@ from plait.devices.protocol import Allocator, Block, Device, Event, EventStatus,
 from plait.devices.waiting import wait
 
 __all__ = [
+    "HOST",
     "Allocator",
     "Block",
     "Device",
     "Event",
     "EventStatus",
+    "GpuDevice",
     "HostAllocator",
     "HostBlock",
     "HostDescription",
@@ -35,12 +43,18 @@ __all__ = [
     "HostPlatform",
     "HostStream",
     "Kernel",
+    "LaunchQueue",
     "Mark",
     "Platform",
+    "Segment",
+    "Step",
     "Stream",
     "bounded_blas",
+    "cupy",
     "device",
     "devices",
+    "fetch",
+    "joins",
     "platforms",
     "register",
     "usable_cores",

@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 from plait.devices.gpu import driver
 from plait.devices.gpu.completion import Tracker, tracker
 from plait.devices.gpu.copies import Copier
-from plait.devices.gpu.describe import GpuDescription, describe
+from plait.devices.gpu.describe import GpuDescription
 from plait.devices.gpu.event import GpuEvent
 from plait.devices.gpu.foreign import stream_pointer
 from plait.devices.gpu.memory import GpuAllocator
+from plait.devices.gpu.probe import describe
 from plait.devices.gpu.queue import LaunchQueue
 from plait.devices.gpu.stream import GpuStream
 from plait.devices.host.platform import HOST

@@ -80,7 +80,7 @@ def _load(name: str, source: Source, options: tuple[str, ...], ordinal: int) -> 
             function = source.kernel  # type: ignore[union-attr]
         else:
             assert isinstance(source, str)
-            mangled = "<" in name or 'extern "C"' not in source
+            mangled = "<" in name or "::" in name or 'extern "C"' not in source
             names = (name,) if mangled else None
             function = cupy.RawModule(code=source, options=options, name_expressions=names).get_function(name).kernel
     except cupy.cuda.compiler.CompileException as raised:

@@ -29,7 +29,9 @@ class Argument:
     name: str = ""
 
     def __str__(self) -> str:
-        return f"a C-contiguous {self.dtype} array" if self.array else f"a {self.dtype} scalar"
+        if self.array:
+            return f"a C-contiguous {self.dtype} array"
+        return f"{'an' if str(self.dtype).startswith('int') else 'a'} {self.dtype} scalar"
 
 
 Signature = tuple[Argument, ...]

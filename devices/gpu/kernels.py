@@ -48,7 +48,7 @@ def reduce(
     cupy = driver.cupy()
     whole = _REDUCTIONS.get(reducer) if isinstance(reducer, str) else None
     if whole is not None:
-        return getattr(cupy, whole)(array, axis=axis, keepdims=keepdims)
+        return whole(array, axis=axis, keepdims=keepdims)
     if isinstance(reducer, str):
         reducer = LIBRARY.lookup(reducer, driver.platform_name(), kind="reducer")
     axes = tuple(range(array.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
@@ -60,44 +60,44 @@ def reduce(
     return cupy.expand_dims(result, axes) if keepdims else result
 
 
-def _of_cupy(path: str) -> Callable[..., Any]:
-    """CuPy's function of that name, found when first called."""
-
-    @functools.cache
-    def find() -> Any:
-        found = driver.cupy()
-        for name in path.split("."):
-            found = getattr(found, name)
-        return found
+def _of_cupy(find: Callable[[], Any]) -> Callable[..., Any]:
+    """The function that ``find`` gives, looked for when first called, so that CuPy is imported no sooner."""
+    find = functools.cache(find)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return find()(*args, **kwargs)
 
-    call.__name__ = call.__qualname__ = path
     return call
 
 
 # What CuPy does in one kernel; another reducer is applied pair by pair.
-_REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "and": "all", "or": "any"}
+_REDUCTIONS = {
+    "add": _of_cupy(lambda: driver.cupy().sum),
+    "multiply": _of_cupy(lambda: driver.cupy().prod),
+    "maximum": _of_cupy(lambda: driver.cupy().max),
+    "minimum": _of_cupy(lambda: driver.cupy().min),
+    "and": _of_cupy(lambda: driver.cupy().all),
+    "or": _of_cupy(lambda: driver.cupy().any),
+}
 _KERNELS: dict[str, Callable[..., Any]] = {
-    "dot": _of_cupy("dot"),
-    "transpose": _of_cupy("transpose"),
+    "dot": _of_cupy(lambda: driver.cupy().dot),
+    "transpose": _of_cupy(lambda: driver.cupy().transpose),
     "sort": sort,
     "top_k": top_k,
     "reduce": reduce,
-    "fft": _of_cupy("fft.fft"),
-    "ifft": _of_cupy("fft.ifft"),
-    "rfft": _of_cupy("fft.rfft"),
-    "irfft": _of_cupy("fft.irfft"),
+    "fft": _of_cupy(lambda: driver.cupy().fft.fft),
+    "ifft": _of_cupy(lambda: driver.cupy().fft.ifft),
+    "rfft": _of_cupy(lambda: driver.cupy().fft.rfft),
+    "irfft": _of_cupy(lambda: driver.cupy().fft.irfft),
 }
-_COMPARATORS = {"less": _of_cupy("less"), "greater": _of_cupy("greater")}
+_COMPARATORS = {"less": _of_cupy(lambda: driver.cupy().less), "greater": _of_cupy(lambda: driver.cupy().greater)}
 _REDUCERS = {
-    "add": _of_cupy("add"),
-    "multiply": _of_cupy("multiply"),
-    "maximum": _of_cupy("maximum"),
-    "minimum": _of_cupy("minimum"),
-    "and": _of_cupy("logical_and"),
-    "or": _of_cupy("logical_or"),
+    "add": _of_cupy(lambda: driver.cupy().add),
+    "multiply": _of_cupy(lambda: driver.cupy().multiply),
+    "maximum": _of_cupy(lambda: driver.cupy().maximum),
+    "minimum": _of_cupy(lambda: driver.cupy().minimum),
+    "and": _of_cupy(lambda: driver.cupy().logical_and),
+    "or": _of_cupy(lambda: driver.cupy().logical_or),
 }
 _KINDS: tuple[tuple[Kind, dict[str, Callable[..., Any]]], ...] = (
     ("kernel", _KERNELS),

@@ -99,6 +99,22 @@ def test_a_graph_names_what_was_wrong_with_an_item() -> None:
     assert "argument 2 (y) is a C-contiguous float64 array" in str(error.cause)
 
 
+async def test_captured_with_the_plan() -> None:
+    g = plait.Graph()
+    x, n = g.input("x", shape=(100,), dtype="float32"), 100
+    y = g.buffer("y", shape=(n,), dtype="float32", fill=1)
+    with g.defaults(device="hip:0"):
+        for _ in range(5):
+            g.call(saxpy(), 2, x, plait.update(y), n)
+    g.output("y", y)
+    async with plait.open_scheduler() as scheduler:
+        plan = scheduler.compile(g).capture()
+        for value in (1, 2, 3):
+            outputs = await scheduler.start(plan, x=np.full(n, value, np.float32))
+            assert_array_equal(outputs["y"], np.full(n, 1 + 10 * value, np.float32))
+    assert plan.captured
+
+
 @two_devices
 def test_compiled_for_each_device() -> None:
     kernel = saxpy()
@@ -280,7 +296,7 @@ def test_arguments_are_checked_against_the_current_device() -> None:
         ((1, x, np.ones(4, "f4"), 4), r"argument 2 \(y\) is a .* in host memory; wanted a .* array on device 0"),
         ((1, x, y.astype("f8"), 4), r"argument 2 \(y\) is a C-contiguous float64 array of shape \(4,\) on device 0"),
         ((1, x[::2], y, 2), r"argument 1 \(x\) is a strided float32 array of shape \(2,\) on device 0"),
-        ((1, x, y, 2**31), r"argument 3 \(n\) is the int 2147483648; wanted a int32 scalar"),
+        ((1, x, y, 2**31), r"argument 3 \(n\) is the int 2147483648; wanted an int32 scalar"),
         ((1, x, y, 4.0), r"argument 3 \(n\) is the float 4.0"),
         ((x.sum(), x, y, 4), r"argument 0 \(a\) is a C-.* array of shape \(\) on device 0; wanted a float32 scalar"),
         ((1, x, None, 4), r"argument 2 \(y\) is the NoneType None"),

@@ -1,6 +1,7 @@
 """Copies hidden behind compute on a device: a pipeline of chunks (in, kernel, out) against its slowest engine's total.
 
-python benchmarks/overlap.py [--quick]     on a GPU, or on the rig: python tests/hiprig/run.py python benchmarks/overlap.py
+python benchmarks/overlap.py [--quick]                                  on a GPU
+python tests/hiprig/run.py python benchmarks/overlap.py [--quick]       on the rig
 
 On the rig, bandwidths and kernel times are set so that each engine has the same to do; without overlap the pipeline
 would take 3 times the slowest engine's total. Wanted: at most 1.10.
@@ -85,9 +86,7 @@ def main() -> None:
     print(f"makespan            {span * 1e3:8.2f} ms")
     print(f"slowest engine      {ideal * 1e3:8.2f} ms{' as set' if control is not None else ' busy'}")
     print(f"all engines, summed {total * 1e3:8.2f} ms")
-    print(
-        f"makespan / slowest  {span / ideal:8.2f}   (wanted: at most 1.10; {34 / 32:.2f} is the least, for filling and emptying)"
-    )
+    print(f"makespan / slowest  {span / ideal:8.2f}   (wanted: at most 1.10; {34 / 32:.2f} is to fill and empty it)")
 
 
 if __name__ == "__main__":

@@ -74,8 +74,7 @@ def test_an_urgent_run_starts_after_at_most_what_is_running():
                     for _ in range(100):
                         assert await trio.to_thread.run_sync(launched.acquire, True, 30)
                     second = scheduler.start(urgent, x=np.zeros(4, "f4"), priority=5)
-                    await trio.testing.wait_all_tasks_blocked()
-                    await plait.wait(plait.device("hip:0").stream(kind="copy"))
+                    assert await trio.to_thread.run_sync(overtakes.wait, 30)
                 await second
                 await first
             seen.extend(trace)

@@ -53,17 +53,19 @@ def test_an_urgent_run_starts_after_at_most_what_is_running():
     urgent = Graph("high")
     overtakes = threading.Event()
 
-    def high(value):
-        launch("high", value)
-        overtakes.set()
-        return value
+    there = cupy.zeros(4, "f4")
+    cupy.cuda.Stream.null.synchronize()
 
-    urgent.output("y", urgent.options(device="hip:0").call(high, urgent.input("x")))
+    def high():
+        launch("high", there)
+        overtakes.set()
+
+    urgent.options(device="hip:0").call(high)
 
     async def main():
         async with plait.open_scheduler(streams=2, trace=False) as scheduler:
             await scheduler.run(g)
-            await scheduler.run(urgent, x=np.zeros(4, "f4"))
+            await scheduler.run(urgent)
             while launched.acquire(blocking=False):
                 pass
             overtakes.clear()
@@ -73,7 +75,7 @@ def test_an_urgent_run_starts_after_at_most_what_is_running():
                     first = scheduler.start(g)
                     for _ in range(100):
                         assert await trio.to_thread.run_sync(launched.acquire, True, 30)
-                    second = scheduler.start(urgent, x=np.zeros(4, "f4"), priority=5)
+                    second = scheduler.start(urgent, priority=5)
                     assert await trio.to_thread.run_sync(overtakes.wait, 30)
                 await second
                 await first

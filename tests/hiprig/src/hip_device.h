@@ -1,6 +1,7 @@
 // A device: its memory, its engines and its streams; and the operations that streams carry to engines.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -61,9 +62,13 @@ class Engine {
   void set_held(bool held);
   void set_slots(int slots);
 
+  // Waits until so many operations wait for a slot; false if they do not come within `patience`.
+  bool wait_until_queued(size_t count, std::chrono::seconds patience);
+
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::condition_variable queued_;
   int slots_ = 1;
   int busy_ = 0;
   bool held_ = false;

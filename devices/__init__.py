@@ -21,6 +21,7 @@ from plait.devices.host import (
     usable_cores,
     worker_waits,
 )
+from plait.devices.kernel import Kernel
 from plait.devices.mark import Mark
 from plait.devices.platforms import device, devices, platforms, register
 from plait.devices.protocol import Allocator, Block, Device, Event, EventStatus, Platform, Stream
@@ -41,6 +42,7 @@ __all__ = [
     "HostEvent",
     "HostPlatform",
     "HostStream",
+    "Kernel",
     "LaunchQueue",
     "Mark",
     "Platform",

@@ -245,13 +245,18 @@ def test_a_lost_device_fails_what_was_in_flight_first_suspect_first_and_the_next
 
 
 def test_debug_synchronous_pinpoints_the_item():
+    def step(value, k):
+        if k == at:
+            control(f"fail async:kernel {LOST} 1")
+        return value + 1
+
     g = Graph()
-    value = g.input("x")
+    value, at = g.input("x"), -1
     for k in range(6):
-        value = g.options(device="hip:0", name=f"step{k}").call(np.add, value, 1)
+        value = g.options(device="hip:0", name=f"step{k}").call(step, value, k)
     g.output("y", value)
     run(g, x=np.ones(10))
-    control(f"fail async:kernel {LOST} 4")
+    at = 3
     with pytest.raises(RunFailed) as caught:
         plait.run(g, x=np.ones(10), debug="synchronous")
     assert caught.value.exceptions[0].item == "step3"
@@ -264,12 +269,12 @@ def test_other_devices_finish_under_isolate():
     g.output("good", g.options(device="hip:1").call(np.add, x, 1))
     run(g, x=np.ones(10))
     control("hold compute 0")
-    control(f"fail async:kernel {LOST} 2")
 
     async def main():
         async with plait.open_scheduler(streams=1) as scheduler:
             started = scheduler.start(g, x=np.ones(10), on_error="isolate")
             assert (await started.output("good"))[0] == 2.0
+            control(f"fail async:kernel {LOST} 1")
             control("release compute 0")
             return await started
 
@@ -304,15 +309,26 @@ def test_out_of_memory_is_an_error_of_the_item():
 
 
 def test_a_cancelled_run_leaves_nothing_in_flight():
-    g = pipeline(8, "hip")
+    launched = threading.Event()
+
+    def work(value):
+        value = value + 1
+        launched.set()
+        return value
+
+    g = Graph()
+    x = g.input("x")
+    for k in range(8):
+        g.output(f"y{k}", g.options(device="hip").call(work, x))
 
     async def main():
         async with plait.open_scheduler(streams=2) as scheduler:
             await scheduler.run(g, x=np.ones(1000))
+            launched.clear()
             for device in (0, 1):
                 control(f"hold compute {device}")
             started = scheduler.start(g, x=np.ones(1000))
-            await trio.testing.wait_all_tasks_blocked()
+            assert await trio.to_thread.run_sync(launched.wait, 30)
             started.cancel()
             await trio.testing.wait_all_tasks_blocked()
             assert not started.done, "a device that works on its buffers is waited for"

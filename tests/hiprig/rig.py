@@ -116,9 +116,9 @@ def fail(call: str, status: int, count: int = 1) -> None:
         control(f"fail {call} {status} 1")
 
 
-def fail_async(kind: str, status: int, count: int = 1) -> None:
-    """Let the next ``count`` kernels or copies that begin fail; their device is lost from then on."""
-    control(f"fail async:{kind} {status} {count}")
+def fail_async(kind: str, status: int, nth: int = 1) -> None:
+    """Let the ``nth`` kernel or copy that begins from now on fail; its device is lost from then on."""
+    control(f"fail async:{kind} {status} {nth}")
 
 
 def clear() -> None:

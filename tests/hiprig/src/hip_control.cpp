@@ -96,7 +96,7 @@ bool set_speed(const std::string& name, double value) {
 
 void set_tracing(bool on) {
   std::lock_guard lock(recorded().mutex);
-  if (on) recorded().entries.clear();
+  recorded().entries.clear();
   recorded().on = on;
 }
 
@@ -168,7 +168,8 @@ void trace(TraceEntry entry) {
 // 0, or -1 for a command that the rig does not know or that did not come true. The README lists the commands.
 HIPCPU_EXPORT int hipcpu_control(const char* command) { return obey(command) ? 0 : -1; }
 
-// The trace as JSON; valid until the next call.
+// The trace as JSON, a list for each operation: device, stream, kind, name, bytes, begin, end (nanoseconds). Valid
+// until the next call.
 HIPCPU_EXPORT const char* hipcpu_trace() {
   static std::string& text = *new std::string;
   std::lock_guard lock(recorded().mutex);
@@ -176,9 +177,8 @@ HIPCPU_EXPORT const char* hipcpu_trace() {
   const char* separator = "";
   json << "[";
   for (const TraceEntry& entry : recorded().entries) {
-    json << separator << "{\"device\":" << entry.device << ",\"stream\":" << entry.stream << ",\"kind\":\""
-         << entry.kind << "\",\"name\":\"" << entry.name << "\",\"bytes\":" << entry.bytes
-         << ",\"begin\":" << entry.begin << ",\"end\":" << entry.end << "}";
+    json << separator << "[" << entry.device << "," << entry.stream << ",\"" << entry.kind << "\",\"" << entry.name
+         << "\"," << entry.bytes << "," << entry.begin << "," << entry.end << "]";
     separator = ",";
   }
   json << "]";

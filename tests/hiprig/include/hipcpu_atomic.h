@@ -3,7 +3,7 @@
 
 // Replaces *address by change(old, operand), and gives the old value.
 template <class T>
-static inline T hipcpu_replace(T *address, T operand, T (*change)(T, T)) {
+static inline T hipcpu_replace(T* address, T operand, T (*change)(T, T)) {
   T old_value;
   T new_value;
   __atomic_load(address, &old_value, __ATOMIC_RELAXED);
@@ -13,12 +13,12 @@ static inline T hipcpu_replace(T *address, T operand, T (*change)(T, T)) {
   return old_value;
 }
 
-#define HIPCPU_ATOMIC(NAME, T, EXPRESSION)                                   \
-  static inline T NAME(T *address, T operand) {                              \
-    return hipcpu_replace<T>(address, operand, [](T old_value, T operand) {  \
-      (void)old_value;                                                       \
-      return (T)(EXPRESSION);                                                \
-    });                                                                      \
+#define HIPCPU_ATOMIC(NAME, T, EXPRESSION)                                  \
+  static inline T NAME(T* address, T operand) {                             \
+    return hipcpu_replace<T>(address, operand, [](T old_value, T operand) { \
+      (void)old_value;                                                      \
+      return (T)(EXPRESSION);                                               \
+    });                                                                     \
   }
 
 #define HIPCPU_ATOMICS_OF_NUMBERS(T)                                     \
@@ -27,15 +27,15 @@ static inline T hipcpu_replace(T *address, T operand, T (*change)(T, T)) {
   HIPCPU_ATOMIC(atomicMin, T, old_value < operand ? old_value : operand) \
   HIPCPU_ATOMIC(atomicExch, T, operand)
 
-#define HIPCPU_ATOMICS_OF_INTEGERS(T)                                                                            \
-  HIPCPU_ATOMICS_OF_NUMBERS(T)                                                                                   \
-  HIPCPU_ATOMIC(atomicSub, T, old_value - operand)                                                               \
-  HIPCPU_ATOMIC(atomicAnd, T, old_value & operand)                                                               \
-  HIPCPU_ATOMIC(atomicOr, T, old_value | operand)                                                                \
-  HIPCPU_ATOMIC(atomicXor, T, old_value ^ operand)                                                               \
-  static inline T atomicCAS(T *address, T expected, T desired) {                                                 \
-    __atomic_compare_exchange(address, &expected, &desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);          \
-    return expected;                                                                                             \
+#define HIPCPU_ATOMICS_OF_INTEGERS(T)                                                                   \
+  HIPCPU_ATOMICS_OF_NUMBERS(T)                                                                          \
+  HIPCPU_ATOMIC(atomicSub, T, old_value - operand)                                                      \
+  HIPCPU_ATOMIC(atomicAnd, T, (old_value & operand))                                                    \
+  HIPCPU_ATOMIC(atomicOr, T, old_value | operand)                                                       \
+  HIPCPU_ATOMIC(atomicXor, T, old_value ^ operand)                                                      \
+  static inline T atomicCAS(T* address, T expected, T desired) {                                        \
+    __atomic_compare_exchange(address, &expected, &desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED); \
+    return expected;                                                                                    \
   }
 
 HIPCPU_ATOMICS_OF_INTEGERS(int)

@@ -150,8 +150,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
 // Carries out an operation on its engine. `ticket` is a place in the engine's queue that was taken before, if any;
 // `before_release` runs while the engine is still ours.
 void execute(Device& device, int priority, uint64_t stream, const Op& op,
-             std::optional<Engine::Ticket> ticket = std::nullopt,
-             const std::function<void()>& before_release = {});
+             std::optional<Engine::Ticket> ticket = std::nullopt, const std::function<void()>& before_release = {});
 
 const std::vector<Device*>& devices();
 bool is_device(int id);

@@ -7,6 +7,7 @@ from plait.devices.gpu.callers import fetch, joins
 from plait.devices.gpu.capture import Segment, Step
 from plait.devices.gpu.device import GpuDevice
 from plait.devices.gpu.driver import cupy
+from plait.devices.gpu.memory import memory_info
 from plait.devices.gpu.queue import LaunchQueue
 from plait.devices.host import (
     HOST,
@@ -55,6 +56,7 @@ __all__ = [
     "devices",
     "fetch",
     "joins",
+    "memory_info",
     "platforms",
     "register",
     "usable_cores",

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from plait.devices import LaunchQueue, Mark
-from plait.errors import DeviceLost
+from plait.errors import DeviceLost, OutOfMemory
 from plait.scheduler.device_plan import LAUNCH, LOOP, OUT, stream_name, transfer_call
 from plait.scheduler.expand import Transfer
+from plait.scheduler.holders import with_holders
 
 if TYPE_CHECKING:
     from plait.devices import GpuDevice
@@ -107,6 +108,8 @@ class DeviceLanes:
             except BaseException as raised:  # whatever it is, it is the item's failure
                 error = raised
             self._lock.acquire()
+            if isinstance(error, OutOfMemory):
+                error = with_holders(error, tail.queue.device, place, self._dispatcher.runs)
             tail.busy = None, -1
             if tail.lost:
                 flight.lost([tail.key], error or tail.queue.device.error or DeviceLost("the device was lost"), dead)

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from plait.devices import Device, library
 from plait.errors import PlanError
-from plait.graph import BARRIER, CALL, CONSTANT, RESOURCE, BufferSlice, Edges, Program, WorkItem
+from plait.graph import BARRIER, CALL, CONSTANT, RESOURCE, Access, Buffer, BufferSlice, Edges, Program, WorkItem
+from plait.graph.hazards import READ
 from plait.graph.options import Options
 from plait.scheduler.bind import ON_HOST, Binder, Getter, Place, Values
 from plait.scheduler.device_plan import IN, LAUNCH, OUT, DevicePart, device_part, transfer_call
@@ -386,10 +387,22 @@ def _bind(
 def _lookup(item: WorkItem, platform: str) -> Callable[..., Any]:
     try:
         if hasattr(item.function, "on"):
+            _check_writes(item)
             return item.function.on(platform)  # type: ignore[no-any-return]
         return library.lookup(item.function, platform)
     except PlanError as error:
         raise PlanError(f"item {item.name!r} (recorded at {item.site}): {error}") from None
+
+
+def _check_writes(item: WorkItem) -> None:
+    """A kernel from source says what it writes; PlanError if that was recorded as read only."""
+    for index in getattr(item.function, "writes", None) or ():
+        arg = item.args[index] if index < len(item.args) else None
+        if isinstance(arg, Buffer | BufferSlice) or (isinstance(arg, Access) and arg.mode == READ):
+            raise PlanError(
+                f"the kernel writes its argument {index}, which was recorded as read: "
+                "pass plait.update(...) of it, or plait.write(...) if it overwrites every element"
+            )
 
 
 def is_async_callable(function: Any) -> bool:

@@ -134,6 +134,7 @@ def restore(devices: int = 2) -> None:
     clear()
     set_gbps(0)
     set_kernel_us(0)
+    set_slots(int(os.environ.get("HIPCPU_SLOTS", "4")))
 
 
 def set_gbps(gbps: float) -> None:

@@ -300,12 +300,15 @@ def test_what_depends_on_a_lost_device_is_not_passed_on():
 
 
 def test_out_of_memory_is_an_error_of_the_item():
-    g = Graph()
-    g.output("y", g.options(device="hip:0", name="greedy").call(lambda: cupy.zeros(1 << 44, dtype="int8")))
+    g = Graph("hungry")
+    kept = g.options(device="hip:0").call(np.add, g.input("x"), 1)
+    g.output("y", g.options(device="hip:0", name="greedy").call(lambda _: cupy.zeros(1 << 44, dtype="int8"), kept))
     with pytest.raises(RunFailed) as caught:
-        run(g)
+        run(g, x=np.ones(1 << 16))
     assert caught.value.exceptions[0].item == "greedy"
-    assert isinstance(caught.value.exceptions[0].__cause__, OutOfMemory)
+    cause = caught.value.exceptions[0].__cause__
+    assert isinstance(cause, OutOfMemory)
+    assert "512 KiB  'add#0' of graph 'hungry'" in str(cause)
 
 
 def test_a_cancelled_run_leaves_nothing_in_flight():

@@ -70,6 +70,7 @@ def test_an_urgent_run_starts_after_at_most_what_is_running():
                 pass
             overtakes.clear()
             rig.set_slots(1)
+            rig.set_kernel_us(3000)
             with rig.traced() as trace:
                 with rig.held("compute"):
                     first = scheduler.start(g)

@@ -223,6 +223,15 @@ def test_hold_lets_nothing_begin_and_release_lets_it_go_on() -> None:
     assert value(x) == 1
 
 
+def test_waiting_for_a_device_waits_for_streams_that_were_destroyed() -> None:
+    on, x = stream(), number()
+    rig.set_kernel_us(5000)
+    add(on, x)
+    add(on, x)
+    del on
+    assert value(x) == 2
+
+
 @pytest.mark.parametrize(
     "command", ["dance", "hold legs 0", "hold compute 9", "set mood 1", "set gbps", "fail hipMalloc"]
 )

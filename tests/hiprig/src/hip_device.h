@@ -80,7 +80,9 @@ struct Device {
   // The engine that an operation needs, null where it needs none.
   Engine* engine_for(OpKind kind);
 
+  // Those with a handle, the null stream, and destroyed ones that still have work.
   std::vector<StreamPtr> all_streams();
+  void forget(const Stream& stream);
 
   // Waits until all that is queued now is done.
   void drain();
@@ -104,7 +106,7 @@ struct Device {
 
   StreamPtr null_stream;
   std::mutex mutex;
-  std::vector<StreamPtr> streams;  // guarded by `mutex`; with the null stream
+  std::vector<StreamPtr> streams;  // guarded by `mutex`
 };
 
 // A queue of operations, and the thread that carries them out one by one.

@@ -3,7 +3,7 @@
 import sys
 from types import ModuleType
 
-from plait.devices.gpu.callers import fetch, joins
+from plait.devices.gpu.callers import carried, fetch, joins
 from plait.devices.gpu.capture import Segment, Step
 from plait.devices.gpu.device import GpuDevice
 from plait.devices.gpu.driver import cupy
@@ -51,6 +51,7 @@ __all__ = [
     "Step",
     "Stream",
     "bounded_blas",
+    "carried",
     "cupy",
     "device",
     "devices",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from plait.devices.gpu import driver
@@ -24,6 +26,33 @@ def joins(ordinals: Iterable[int]) -> list[Any]:
                 event.record(stream)
                 events.append(event)
     return events
+
+
+def carried() -> AbstractContextManager[object]:
+    """To enter on another thread: this thread's CuPy device and stream, current there too. Nothing without CuPy."""
+    if "cupy" not in sys.modules:
+        return nullcontext()
+    try:
+        device, stream = driver.cupy().cuda.Device(), driver.cupy().cuda.get_current_stream()
+    except driver.runtime().CUDARuntimeError:  # no driver, and so nothing to carry
+        return nullcontext()
+    return _Both(device, stream)
+
+
+class _Both:
+    """A device and a stream of it, current inside."""
+
+    def __init__(self, device: Any, stream: Any) -> None:
+        self._device = device
+        self._stream = stream
+
+    def __enter__(self) -> None:
+        self._device.__enter__()
+        self._stream.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.__exit__(None, None, None)
+        self._device.__exit__(None, None, None)
 
 
 def fetch(array: Any, behind: Iterable[Any]) -> Any:

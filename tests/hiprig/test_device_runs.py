@@ -1,5 +1,6 @@
 """Runs on the rig's devices: bytes, order, overlap with held engines, failures, and what is left behind."""
 
+import asyncio
 import threading
 
 import cupy
@@ -128,6 +129,27 @@ def test_device_arrays_as_inputs_start_behind_their_streams():
                 assert result["here"].tolist() == [7.0] * 1000
 
     trio.run(main)
+
+
+def test_device_arrays_as_inputs_from_a_notebook_start_behind_their_streams():
+    """Where a loop is running, the run has a thread of its own, and the caller's stream is still heeded."""
+    g = Graph()
+    g.output("y", g.options(device="hip:0").call(np.add, g.input("x"), 1))
+    run(g, x=np.zeros(10))
+
+    async def main():
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            mine = cupy.zeros(10)
+            stream.synchronize()
+            control("hold compute 0")
+            mine += 5
+            started = asyncio.ensure_future(plait.run_async(g, x=mine))
+            await asyncio.sleep(0)
+        await asyncio.get_running_loop().run_in_executor(None, control, "release compute 0")
+        return await started
+
+    assert asyncio.run(main())["y"].tolist() == [6.0] * 10
 
 
 def test_an_input_that_the_graph_updates_stays_the_callers():

@@ -42,8 +42,9 @@ class GpuDevice:
         self._numbers = itertools.count()
         self._fronts = WorkerPool(f"plait {self.name}", FRONT_WORKERS)
         self._lanes = WorkerPool(f"plait lanes {self.name}", LANES)
-        # Guards the idle queues: they are borrowed and given back from any thread, and who borrows cannot wait.
+        # Guards the idle queues and the allocators: asked for from any thread, and who asks cannot wait.
         self._lock = threading.RLock()
+        self._memory: dict[str, GpuAllocator] = {}
         self._idle: dict[tuple[int, str], deque[LaunchQueue]] = {}
 
     def __repr__(self) -> str:
@@ -54,10 +55,18 @@ class GpuDevice:
         """What the driver, NVML and the system say of it, read once."""
         return describe(self.ordinal)
 
-    @functools.cached_property
+    @property
     def allocator(self) -> GpuAllocator:
         """Device memory, from CuPy's allocator in force."""
-        return GpuAllocator(self)
+        return self.memory("device")
+
+    def memory(self, space: str) -> GpuAllocator:
+        """The allocator of one memory space: ``device``, ``pinned`` (on the host) or ``managed``."""
+        with self._lock:
+            found = self._memory.get(space)
+            if found is None:
+                found = self._memory[space] = GpuAllocator(self, space)
+            return found
 
     @functools.cached_property
     def copier(self) -> Copier:

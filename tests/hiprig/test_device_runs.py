@@ -7,6 +7,7 @@ import cupy
 import numpy as np
 import plait
 import pytest
+import rig
 import trio
 import trio.testing
 from plait import DeviceLost, Graph, OutOfMemory, RunCancelled, RunFailed, update
@@ -403,9 +404,12 @@ def test_a_captured_plan_gives_the_same_results_from_one_launch():
         async with plait.open_scheduler(streams=2) as scheduler:
             plan = scheduler.compile(g).capture()
             for k in range(11):
-                result = await scheduler.run(plan, x=np.full(100, float(k)))
+                with rig.traced() as trace:
+                    result = await scheduler.run(plan, x=np.full(100, float(k)))
                 assert result["y"].tolist() == [45.0 + k] * 100
                 assert result["total"].tolist() == [46.0 + k] * 100
+                graphs = [operation.kind for operation in trace].count("graph")
+                assert graphs == (k > 0), "the first run calls, the others launch one graph"
             (segment,) = [item.segment for item in plan.work if item.kind == "segment"]
             assert segment.launches == 10
             assert not segment.refused

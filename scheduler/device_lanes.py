@@ -86,16 +86,16 @@ class DeviceLanes:
         untold: dict[int, tuple[Tail, int]] = {}
         dead: list[Any] = []
         began = perf_counter_ns()
-        while ready and not state.stopping:
-            tail = self._tail(state, place, role, ready[0])
+        while (position := state.peek(lane.kind)) >= 0:
+            tail = self._tail(state, place, role, position)
             if tail is None:
                 break  # the device is lost, and the item has failed of it
+            if state.peek(lane.kind) != position:
+                continue  # its stream had to be made, and meanwhile something more urgent became ready
             if tail.in_flight >= WINDOW:
                 tail.parked.append((state, heappop(ready)))
                 continue
-            position = state.pop(lane.kind)
-            if position < 0:
-                break
+            state.pop(lane.kind)
             number = self._numbers[place] = self._numbers[place] + 1
             flight.enters(position, tail.key, tail.index, number)
             tail.in_flight += 1
@@ -221,18 +221,18 @@ class DeviceLanes:
     # ---- copying out ------------------------------------------------------------------------------------------
 
     def _serve_out(self, lane: Lane, state: RunState, place: int) -> None:
-        flight, ready = state.flight, state.ready[lane.kind]
+        flight = state.flight
         assert flight is not None
+        entered, yielding = perf_counter_ns(), False
         begun: deque[tuple[int, Tail, Any, Any, Any]] = deque()
         dead: list[Any] = []
         while True:
-            if ready and len(begun) < BEGUN and not state.stopping:
-                tail = self._tail(state, place, OUT, ready[0])
-                if tail is None:
+            position = state.peek(lane.kind) if len(begun) < BEGUN and not yielding else -1
+            if position >= 0:
+                tail = self._tail(state, place, OUT, position)
+                if tail is None or state.peek(lane.kind) != position:
                     continue
-                position = state.pop(lane.kind)
-                if position < 0:
-                    continue
+                state.pop(lane.kind)
                 number = self._numbers[place] = self._numbers[place] + 1
                 waits = self._waits(state, position, tail)
                 flight.stream[position], flight.lane[position], flight.number[position] = tail.key, tail.index, number
@@ -276,6 +276,7 @@ class DeviceLanes:
                     state.lanes[position] = tail.index
                     state.measure_slot(state.plan.outs[position])
                 self._end_out(state, position, tail, error, dead)
+                yielding = yielding or self._dispatcher.should_yield(lane, state, entered)
             else:
                 break
 

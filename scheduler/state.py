@@ -169,28 +169,37 @@ class RunState:
     # ---- counted ----------------------------------------------------------------------------------------------
 
     def pop(self, kind: int) -> int:
-        """Take the most urgent ready item of ``kind`` whose groups have room; -1 if there is none."""
-        ready = self.ready[kind]
-        groups = self.plan.groups
-        while ready and not self.stopping:
-            position = heappop(ready)
-            if groups and position in groups and not self._enter(position):
-                continue
+        """Take what ``peek`` finds; -1 if there is none."""
+        position = self.peek(kind)
+        if position >= 0:
+            heappop(self.ready[kind])
+            for name in self.plan.groups.get(position, ()):
+                self.group_use[name] += 1
             self.status[position] = RUNNING
             self.active += 1
-            return position
+        return position
+
+    def peek(self, kind: int) -> int:
+        """The most urgent ready item of ``kind`` whose groups have room; -1 if there is none.
+
+        What has been skipped since it became ready is passed over: a device item is ready once those before it are
+        enqueued, and they may fail afterwards.
+        """
+        ready = self.ready[kind]
+        while ready and not self.stopping:
+            position = ready[0]
+            full = self._full(position) if position in self.plan.groups else None
+            if self.status[position] == WAITING and full is None:
+                return position
+            heappop(ready)
+            if full is not None:
+                heappush(self.group_wait.setdefault(full, []), position)
         return -1
 
-    def _enter(self, position: int) -> bool:
-        names = self.plan.groups[position]
+    def _full(self, position: int) -> str | None:
+        """The first of the item's groups that has no room."""
         limits = self.plan.program.group_limits
-        for name in names:
-            if self.group_use[name] >= (limits[name] or 0):
-                heappush(self.group_wait.setdefault(name, []), position)
-                return False
-        for name in names:
-            self.group_use[name] += 1
-        return True
+        return next((name for name in self.plan.groups[position] if self.group_use[name] >= (limits[name] or 0)), None)
 
     def _leave(self, position: int) -> None:
         for name in self.plan.groups[position]:

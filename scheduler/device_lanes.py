@@ -7,6 +7,7 @@ CUDASTF's event lists. What the host must hear of is followed through the device
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections import deque
@@ -18,7 +19,7 @@ import numpy as np
 from plait.devices import LaunchQueue, Mark
 from plait.errors import DeviceLost, OutOfMemory
 from plait.scheduler.device_plan import LAUNCH, LOOP, OUT, stream_name, transfer_call
-from plait.scheduler.expand import Transfer
+from plait.scheduler.expand import HOST, Transfer
 from plait.scheduler.holders import with_holders
 
 if TYPE_CHECKING:
@@ -205,10 +206,13 @@ class DeviceLanes:
                 values[item.target_slot] = _transferred(queue, item, values)
             else:
                 args = plan.getters[position](values)
-                values[plan.outs[position]] = call(*args)
-                for slot in flight.part.local_made[position]:
-                    if not _owned(values[slot], args):
-                        flight.shared.add(slot)
+                try:
+                    values[plan.outs[position]] = call(*args)
+                    for slot in flight.part.local_made[position]:
+                        if not _owned(values[slot], args):
+                            flight.shared.add(slot)
+                finally:
+                    args = ()  # an error that someone keeps would keep them, by this frame
             if state.synchronous:
                 queue.driver.synchronize()
             if not traced:
@@ -249,6 +253,8 @@ class DeviceLanes:
                     item = state.plan.item(position)
                     assert isinstance(item, Transfer)
                     value, copies = _begin_out(tail.queue, state.values[item.source_slot])
+                    if not copies:  # whatever it is, it may hold what the device still works on
+                        copies = [Fence(tail.queue)]
                 except BaseException as raised:
                     error = raised
                 self._lock.acquire()
@@ -320,7 +326,8 @@ class DeviceLanes:
         with self._lock:
             if mark.error is None:
                 if state.traced:
-                    self._stamp(state, tail, position)
+                    with contextlib.suppress(Exception):  # a device that was lost meanwhile keeps no times
+                        self._stamp(state, tail, position)
                 tail.in_flight -= flight.reached(tail.key, position, dead)
                 self._unpark(tail)
             else:
@@ -395,6 +402,18 @@ class DeviceLanes:
                 state.started[each], state.finished[each] = clock.at(stamps[0]), clock.at(stamps[1])
 
 
+class Fence:
+    """As a copy that moves nothing: ``finish`` blocks until the device has come this far."""
+
+    def __init__(self, queue: LaunchQueue) -> None:
+        self._queue = queue
+        self._event = queue.record()
+
+    def finish(self) -> None:
+        with self._queue.current("waiting for a value"):
+            self._event.synchronize()
+
+
 CLOCK_NS = 10_000_000_000  # a clock is set anew after so long: event times are 32-bit floats of milliseconds
 
 
@@ -422,7 +441,14 @@ def _transferred(queue: LaunchQueue, item: Transfer, values: list[Any]) -> Any:
         if item.filled and buffer.value is not None:
             return queue.full(buffer.shape, buffer.value, buffer.dtype)
         return queue.empty(buffer.shape, buffer.dtype)
+    if item.source == HOST:
+        queue.wait_default(values[item.source_slot])
     return _brought(queue, values[item.source_slot], values[item.target_slot], copied=item.copied)
+
+
+def _is_numeric(dtype: np.dtype[Any]) -> bool:
+    """Whether a device can hold it."""
+    return dtype.kind in "biufcV" and dtype.char not in "gG" and not dtype.hasobject
 
 
 def _brought(queue: LaunchQueue, value: Any, there: Any, *, copied: bool) -> Any:
@@ -433,8 +459,10 @@ def _brought(queue: LaunchQueue, value: Any, there: Any, *, copied: bool) -> Any
     if isinstance(value, dict):
         return {key: _brought(queue, part, None, copied=copied) for key, part in value.items()}
     on_device = queue.owns(value)
-    if not on_device and not (isinstance(value, np.ndarray) and not value.dtype.hasobject):
-        return value
+    if not on_device and not (isinstance(value, np.ndarray) and _is_numeric(value.dtype)):
+        return value  # text, dates, objects: a device has no arrays of these, and the item gets what there is
+    if not on_device and value.dtype.newbyteorder("=") != value.dtype:
+        value = value.astype(value.dtype.newbyteorder("="))
     if on_device and queue.is_here(value) and not copied:
         return value
     fits = queue.owns(there) and there.shape == value.shape and there.dtype == value.dtype

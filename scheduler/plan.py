@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from plait.devices import Device, library
 from plait.errors import PlanError
-from plait.graph import BARRIER, CALL, CONSTANT, RESOURCE, Access, Buffer, BufferSlice, Edges, Program, WorkItem
+from plait.graph import BARRIER, CALL, CONSTANT, INPUT, RESOURCE, Access, Buffer, BufferSlice, Edges, Program, WorkItem
 from plait.graph.hazards import READ
 from plait.graph.options import Options
 from plait.scheduler.bind import ON_HOST, Binder, Getter, Place, Values
@@ -280,14 +280,15 @@ def _expansion(program: Program, places: Places) -> Expansion:
 
 
 def _touched_on_host(program: Program, expansion: Expansion) -> frozenset[int]:
-    """The inputs that are read as NumPy arrays: by items on the host, or as outputs."""
+    """The inputs and constants that are read as NumPy arrays: by items on the host, or as outputs."""
     touched: set[int] = set()
     if expansion.places:
         on_host = np.repeat(np.array(expansion.places) == HOST, np.diff(expansion.offsets))
         touched.update(expansion.slots_accessed[on_host].tolist())
         for value in program.outputs.values():
             touched.add(value.buffer.index if isinstance(value, BufferSlice) else value.index)
-    return frozenset(buffer.index for buffer in program.inputs.values() if buffer.index in touched)
+    given = (buffer.index for buffer in program.declared if buffer.kind in (CONSTANT, INPUT))
+    return frozenset(index for index in given if index in touched)
 
 
 def _by_option(items: Sequence[WorkItem | Transfer], get: Callable[[Options], Any]) -> list[Any]:

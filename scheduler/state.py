@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import copy
+from array import array
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -47,9 +48,7 @@ class RunState:
         self.grain_ns = grain_ns
         self.values = _bound(plan, inputs)
         self.values[-2] = self
-        self.fetched = [
-            index for index in plan.touched_on_host if hasattr(self.values[index], "__cuda_array_interface__")
-        ]
+        self.fetched = [index for index in plan.touched_on_host if _is_on_device(self.values[index])]
         self.prepared = not plan.host_made and not plan.program.mutated and not self.fetched
         self.preparing = False
         self.context = contextvars.copy_context()
@@ -82,7 +81,7 @@ class RunState:
         self.begin_ns = self.end_ns = 0
         self.started: list[int] = [0] * count if traced else []
         self.finished: list[int] = [0] * count if traced else []
-        self.lanes = bytearray(count if traced else 0)
+        self.lanes = array("H", bytes(2 * count if traced else 0))
         self.sizes: list[int] = [0] * len(self.values) if traced else []
         self.stamps: dict[int, tuple[Any, Any]] = {}  # device items: timed driver events before and behind
         if not self.straight:
@@ -379,6 +378,11 @@ def _allocated(buffer: Any) -> np.ndarray[Any, Any]:
 
 
 def _is_on_device(value: Any) -> bool:
+    """Whether a value is a device array or a container that holds one."""
+    if isinstance(value, list | tuple):
+        return any(_is_on_device(part) for part in value)
+    if isinstance(value, dict):
+        return any(_is_on_device(part) for part in value.values())
     return hasattr(value, "__cuda_array_interface__")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -13,7 +13,8 @@ from plait.devices.gpu import driver
 def joins(ordinals: Iterable[int]) -> list[Any]:
     """Driver events behind all that this thread's current stream and the legacy default stream of each device hold now.
 
-    plait never enqueues in the default stream, and its own streams do not wait for it by themselves.
+    plait never enqueues in the default stream, and its own streams do not wait for it by themselves. Raises CuPy's
+    error if a device does not answer.
     """
     cuda = driver.cupy().cuda
     events = []
@@ -55,8 +56,18 @@ class _Both:
         self._device.__exit__(None, None, None)
 
 
-def fetch(array: Any, behind: Iterable[Any]) -> Any:
-    """A device array of the caller as a NumPy array, read behind the given driver events. Blocks the thread."""
+def fetch(array: Any, behind: Sequence[Any]) -> Any:
+    """A device array of the caller, or a container of such, on the host, read behind the given driver events.
+
+    Blocks the thread.
+    """
+    if isinstance(array, list | tuple):
+        parts = [fetch(part, behind) for part in array]
+        return type(array)._make(parts) if hasattr(array, "_make") else type(array)(parts)
+    if isinstance(array, dict):
+        return {key: fetch(part, behind) for key, part in array.items()}
+    if not isinstance(array, driver.cupy().ndarray):
+        return array
     with array.device:
         stream = driver.cupy().cuda.Stream(non_blocking=True)
         for event in behind:

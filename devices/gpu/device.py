@@ -9,6 +9,7 @@ from collections import deque
 from typing import Any, TypeVar
 
 from plait.devices.gpu import driver
+from plait.devices.gpu.callers import joins
 from plait.devices.gpu.completion import Tracker, tracker
 from plait.devices.gpu.copies import Copier
 from plait.devices.gpu.describe import GpuDescription
@@ -146,6 +147,13 @@ class GpuDevice:
     def lane(self, name: str, priority: int = 0) -> HostStream:
         """A stream of the host whose threads are there to launch on this device."""
         return HostStream(HOST.devices()[0], self._lanes, priority=priority, kind="compute", name=name)
+
+    def joins(self) -> list[Any]:
+        """Driver events behind what the caller's own streams hold now; DeviceLost if the device does not answer."""
+        try:
+            return joins([self.ordinal])
+        except Exception as error:
+            raise self.noted(driver.translated(error, self.name, "starting a run")) from error
 
     def noted(self, error: _E) -> _E:
         """``error``, remembered if it says that the device is lost."""

@@ -331,8 +331,9 @@ class DeviceLanes:
                 self._unpark(tail)
             else:
                 self._lost(tail, mark.error)
-            self._dispatcher.announce(state, joining=True)
-            self._dispatcher.after(state)
+            if state in self._dispatcher.runs:  # else it has ended without what was followed, of a lost device
+                self._dispatcher.announce(state, joining=True)
+                self._dispatcher.after(state)
         dead.clear()
 
     def _failed(self, state: RunState, position: int, tail: Tail, error: BaseException) -> None:

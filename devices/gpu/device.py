@@ -133,6 +133,7 @@ class GpuDevice:
         if stream is None:
             try:
                 with driver.cupy().cuda.Device(self.ordinal):
+                    driver.runtime().memGetInfo()  # a lost device says so here; a CuPy stream half made would complain
                     stream = driver.cupy().cuda.Stream(non_blocking=True, priority=level)
             except Exception as error:
                 raise self.noted(driver.translated(error, self.name, f"making stream {name}")) from error

@@ -72,6 +72,17 @@ class DeviceLanes:
         else:
             self._serve_launch(lane, state, place, role)
 
+    def recycle(self, state: RunState) -> None:
+        """A run is over: its events are reached, and the next run may have them."""
+        if state.flight is None or state.traced:
+            return
+        kinds, events = state.plan.kinds, state.flight.event
+        for place, device in enumerate(self.devices, 1):
+            device.give_events(
+                event for kind, event in zip(kinds, events, strict=True) if kind // 3 == place and event is not None
+            )
+        state.flight.event = []
+
     def close(self) -> None:
         """Give the driver's streams back; every run must be over."""
         for tail in self._tails.values():
@@ -311,7 +322,7 @@ class DeviceLanes:
         mark.subscribe(functools.partial(self._reached, state, tail, position, mark))
         try:
             if event is None:
-                event = tail.queue.record()
+                event = flight.event[position] = tail.queue.record()
             tail.queue.device.tracker.follow(tail.queue.pointer, event, mark)
         except BaseException as error:
             mark.settle(error)

@@ -244,5 +244,4 @@ def test_driver_events_are_pooled():
         patch.setattr("plait.devices.gpu.driver.event_class", lambda: counted)
         trio.run(main)
     copies = 3  # their chunks have events of their own
-    assert made[0] > copies
     assert max(made[2:]) <= copies

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from plait import testing
-    from plait.devices import device, devices, wait
+    from plait.devices import Kernel, device, devices, wait
     from plait.errors import (
         DeviceError,
         DeviceLost,
@@ -31,6 +31,7 @@ __all__ = [
     "DeviceLost",
     "Graph",
     "GraphError",
+    "Kernel",
     "OutOfMemory",
     "Outputs",
     "PlaitError",
@@ -56,7 +57,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "device wait": "plait.devices",
+    "Kernel device wait": "plait.devices",
     "PlaitError GraphError PlanError DeviceError DeviceLost": "plait.errors",
     "OutOfMemory WorkError RunFailed RunCancelled": "plait.errors",
     "run run_async": "plait.front",

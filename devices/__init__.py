@@ -3,7 +3,13 @@
 import sys
 from types import ModuleType
 
+from plait.devices.gpu.callers import fetch, joins
+from plait.devices.gpu.capture import Segment, Step
+from plait.devices.gpu.device import GpuDevice
+from plait.devices.gpu.driver import cupy
+from plait.devices.gpu.queue import LaunchQueue
 from plait.devices.host import (
+    HOST,
     HostAllocator,
     HostBlock,
     HostDescription,
@@ -15,17 +21,20 @@ from plait.devices.host import (
     usable_cores,
     worker_waits,
 )
+from plait.devices.kernel import Kernel
 from plait.devices.mark import Mark
 from plait.devices.platforms import device, devices, platforms, register
 from plait.devices.protocol import Allocator, Block, Device, Event, EventStatus, Platform, Stream
 from plait.devices.waiting import wait
 
 __all__ = [
+    "HOST",
     "Allocator",
     "Block",
     "Device",
     "Event",
     "EventStatus",
+    "GpuDevice",
     "HostAllocator",
     "HostBlock",
     "HostDescription",
@@ -33,12 +42,19 @@ __all__ = [
     "HostEvent",
     "HostPlatform",
     "HostStream",
+    "Kernel",
+    "LaunchQueue",
     "Mark",
     "Platform",
+    "Segment",
+    "Step",
     "Stream",
     "bounded_blas",
+    "cupy",
     "device",
     "devices",
+    "fetch",
+    "joins",
     "platforms",
     "register",
     "usable_cores",

@@ -14,7 +14,11 @@ Kind = Literal["kernel", "comparator", "reducer"]
 _KINDS: tuple[str, ...] = get_args(Kind)
 
 # Where a platform's own kernels register themselves, imported when the first of its names is looked up.
-_HOMES = {"host": "plait.devices.host.kernels"}
+_HOMES = {
+    "host": "plait.devices.host.kernels",
+    "cuda": "plait.devices.gpu.kernels",
+    "hip": "plait.devices.gpu.kernels",
+}
 
 
 class FunctionLibrary:

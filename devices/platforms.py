@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from importlib import metadata
 
+from plait.devices.gpu.platform import CUDA, HIP
 from plait.devices.host.platform import HOST
 from plait.devices.protocol import Device, Platform
 from plait.errors import DeviceError
@@ -123,7 +124,7 @@ def _key(name: str) -> str:
     return name.strip().lower()
 
 
-_registry = Registry([HOST])
+_registry = Registry([HOST, CUDA, HIP])
 
 platforms = _registry.platforms
 devices = _registry.devices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import trio
 from plait.devices.mark import Mark, mark_of
@@ -112,9 +112,11 @@ async def wait_marks(marks: Sequence[Mark]) -> None:
             mark.raise_error()
 
 
-async def wait(thing: Event | Stream | Iterable[Event | Stream]) -> None:
+async def wait(thing: Any) -> None:
     """Wait for an event, for all that a stream holds now, or for all of an iterable of these; always a
     checkpoint.
+
+    Events and streams are plait's, CuPy's or PyTorch's; whatever has ``__cuda_stream__`` is a stream too.
 
     Raises the error of the first, in the order given, that failed, once all are settled. Cancelling leaves
     the devices alone.
@@ -123,29 +125,34 @@ async def wait(thing: Event | Stream | Iterable[Event | Stream]) -> None:
 
 
 def _marks(thing: object) -> list[Mark]:
-    if hasattr(thing, "add_callback") or hasattr(thing, "synchronize"):
-        _check(thing)
-        found = [mark_of(thing)]
+    if _is_one(thing):
+        found = [_mark(thing)]
     elif isinstance(thing, Iterable) and not isinstance(thing, str | bytes) and not hasattr(thing, "__array__"):
-        found = []
-        for entry in thing:
-            _check(entry)
-            found.append(mark_of(entry))
+        found = [_mark(entry) for entry in thing]
     else:
         _refuse(thing)
     return [mark for mark in found if mark is not None]
 
 
-def _check(thing: object) -> None:
-    if not hasattr(thing, "snapshot") and not isinstance(thing, Event | Stream):
+def _is_one(thing: object) -> bool:
+    return hasattr(thing, "add_callback") or hasattr(thing, "synchronize") or hasattr(thing, "__cuda_stream__")
+
+
+def _mark(thing: object) -> Mark | None:
+    if hasattr(thing, "snapshot") or isinstance(thing, Event | Stream):
+        return mark_of(thing)
+    from plait.devices.gpu.foreign import foreign_mark, is_foreign  # noqa: PLC0415  an optional backend
+
+    if not is_foreign(thing):
         _refuse(thing)
+    return foreign_mark(thing)
 
 
 def _refuse(thing: object) -> NoReturn:
     kind = f"{type(thing).__module__}.{type(thing).__qualname__}"
     raise DeviceError(
-        f"cannot wait for a {kind}: wait takes a plait event, a plait stream, or an iterable of these; "
-        "events and streams of CuPy and PyTorch and __cuda_stream__ objects are not supported yet"
+        f"cannot wait for a {kind}: wait takes an event or a stream of plait, CuPy or PyTorch, an object with "
+        "__cuda_stream__, or an iterable of these"
     )
 
 

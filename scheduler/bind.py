@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from time import perf_counter
 from typing import Any
@@ -21,6 +22,7 @@ from plait.graph.buffer import Access, Buffer, BufferSlice
 from plait.graph.hazards import READ, UPDATE
 from plait.graph.item import CALL, COPY, WorkItem
 from plait.graph.program import Program
+from plait.scheduler.expand import Transfer
 
 Values = list[Any]
 Getter = Callable[[Values], Any]
@@ -34,12 +36,28 @@ class Attempts(Exception):
         self.causes = causes
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an item finds its values: slots of the replicas that it uses, and of arrays given as plain arguments."""
+
+    slots: Mapping[int, int]
+    literals: Mapping[int, int]
+
+    def slot(self, buffer: int) -> int:
+        """The slot of the replica of ``buffer`` here."""
+        return self.slots.get(buffer, buffer)
+
+
+ON_HOST = Place({}, {})
+
+
 class Binder:
     """Compiles the items of one program to functions, getters and output slots over a shared value table."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, slot_count: int, literals: Sequence[Any]) -> None:
         self.program = program
-        self.template: Values = [None] * program.buffer_count
+        self.template: Values = [None] * slot_count
+        self.template[program.buffer_count : program.buffer_count + len(literals)] = literals
         for buffer in program.declared:
             if buffer.kind == "constant":
                 self.template[buffer.index] = buffer.value
@@ -64,30 +82,32 @@ class Binder:
         return slot
 
     def plain(self, item: WorkItem) -> Sequence[int] | None:
-        """The slots of the arguments, if they are two whole buffers or more and nothing else is asked for."""
+        """The slots of a host item's arguments, if they are two whole buffers or more and nothing else is asked for."""
         if self._mutates or not item.is_plain:
             return None
         slots = item.plain_slots()
         return slots if len(slots) > 1 else None
 
-    def bind(self, item: WorkItem, function: Any) -> tuple[Callable[..., Any], Getter, int]:
+    def bind(self, item: WorkItem, function: Any, place: Place = ON_HOST) -> tuple[Callable[..., Any], Getter, int]:
         """``(call, getter, out)``: run the item by ``values[out] = call(*getter(values))``; out -1 keeps nothing."""
         if item.kind is not CALL:
-            return self._bind_transfer(item)
+            return self._bind_transfer(item, place)
         guarded = self._mutates and self._guarded(item)
         options = item.options
         if not (item.kwargs or guarded or options.outputs > 1 or options.retries or options.timeout is not None):
-            slots = self._slots(item.args)
+            slots = self._slots(item.args, place)
             if len(slots) == len(item.args):
-                return function, _positional(slots), item.first_result
-        return self._bind_packed(item, function, guarded)
+                return function, _positional(slots), place.slot(item.first_result)
+        return self._bind_packed(item, function, guarded, place)
 
-    def _slots(self, args: tuple[Any, ...]) -> list[int]:
+    def _slots(self, args: tuple[Any, ...], place: Place) -> list[int]:
         """Slots of positional arguments, empty if one needs more than a slot."""
         slots = []
         for arg in args:
             if type(arg) is Buffer:
-                slots.append(arg.index)
+                slots.append(place.slot(arg.index))
+            elif id(arg) in place.literals:
+                slots.append(place.literals[id(arg)])
             elif isinstance(arg, list | tuple | dict | Access | BufferSlice | Uses):
                 return []
             else:
@@ -102,32 +122,35 @@ class Binder:
         start, end = self.program.offsets[item.index], self.program.offsets[item.index + 1]
         return any(index in mutated for index in self.program.access_buffers[start:end].tolist())
 
-    def _bind_transfer(self, item: WorkItem) -> tuple[Callable[..., Any], Getter, int]:
+    def _bind_transfer(self, item: WorkItem, place: Place) -> tuple[Callable[..., Any], Getter, int]:
         if item.kind not in ("copy", "fill"):
             return _nothing, _positional([]), -1
-        target, source = _target(item.args[0]), _argument(item.args[1])
-        function = np.copyto if item.kind is COPY else _fill
+        target, source = _target(item.args[0], place), _argument(item.args[1], place)
+        function = np.copyto if item.kind is COPY and place is ON_HOST else _fill
 
         def getter(values: Values) -> tuple[Any, Any]:
             return target(values), source(values)
 
         return function, getter, -1
 
-    def _bind_packed(self, item: WorkItem, function: Any, guarded: bool) -> tuple[Callable[..., Any], Getter, int]:
-        args = [_argument(arg) for arg in item.args if not isinstance(arg, Uses)]
-        kwargs = [(key, _argument(value)) for key, value in (item.kwargs or {}).items()]
+    def _bind_packed(
+        self, item: WorkItem, function: Any, guarded: bool, place: Place
+    ) -> tuple[Callable[..., Any], Getter, int]:
+        args = [_argument(arg, place) for arg in item.args if not isinstance(arg, Uses)]
+        kwargs = [(key, _argument(value, place)) for key, value in (item.kwargs or {}).items()]
 
         def getter(values: Values) -> tuple[Any, list[Any], dict[str, Any]]:
             return values, [get(values) for get in args], {key: get(values) for key, get in kwargs}
 
         updated = [
-            _target(access.target)
+            _target(access.target, place)
             for access in [*item.args, *(item.kwargs or {}).values()]
             if isinstance(access, Access) and access.mode == UPDATE
         ]
         outputs = [output.index for output in item.outputs]
         if len(outputs) == 1 and outputs[0] not in self._wanted:
             outputs, guarded = [], False  # as where a function updates in place and also returns what it updated
+        outputs = [place.slot(output) for output in outputs]
         packed = Packed(item, function, outputs, guarded, updated if item.options.retries else [])
         return packed, getter, -1
 
@@ -210,7 +233,7 @@ def _fill(target: Any, value: Any) -> None:
 
 
 def _unshared(result: Any, args: list[Any]) -> Any:
-    if isinstance(result, np.ndarray):
+    if isinstance(result, np.ndarray) or hasattr(result, "__cuda_array_interface__"):
         return result.copy() if any(_shares(result, arg) for arg in args) else result
     if type(result) in (list, tuple):
         return type(result)(_unshared(part, args) for part in result)
@@ -219,26 +242,37 @@ def _unshared(result: Any, args: list[Any]) -> Any:
 
 def _shares(result: Any, arg: Any) -> bool:
     if isinstance(arg, np.ndarray):
-        return bool(np.may_share_memory(result, arg))
+        return isinstance(result, np.ndarray) and bool(np.may_share_memory(result, arg))
+    if hasattr(arg, "__cuda_array_interface__"):
+        return _allocation(result) is not None and _allocation(result) is _allocation(arg)
     if isinstance(arg, list | tuple):
         return any(_shares(result, part) for part in arg)
     return isinstance(arg, dict) and any(_shares(result, part) for part in arg.values())
 
 
-def _argument(arg: Any) -> Getter:
+def _allocation(array: Any) -> Any:
+    """What a device array's bytes were allocated as: the same object for all views of them."""
+    return getattr(getattr(array, "data", None), "mem", None)
+
+
+def _argument(arg: Any, place: Place) -> Getter:
     """A function from the value table to the value of one recorded argument."""
     if isinstance(arg, Access):
-        return _argument(arg.target) if arg.mode == READ else _target(arg.target)
+        return _argument(arg.target, place) if arg.mode == READ else _target(arg.target, place)
     if isinstance(arg, Buffer):
-        return itemgetter(arg.index)
+        return itemgetter(place.slot(arg.index))
     if isinstance(arg, BufferSlice):
-        index, keys = arg.buffer.index, arg.keys
+        index, keys = place.slot(arg.buffer.index), arg.keys
+        if place is not ON_HOST:
+            return lambda values: _element_copied(_sliced(values[index], keys))
         if len(keys) == 1:
             key = keys[0]
             return lambda values: values[index][key]
         return lambda values: _sliced(values[index], keys)
-    if isinstance(arg, list | tuple | dict) and _holds_buffers(arg):
-        return _container(arg)
+    if isinstance(arg, list | tuple | dict) and _holds_buffers(arg, place.literals):
+        return _container(arg, place)
+    if id(arg) in place.literals:
+        return itemgetter(place.literals[id(arg)])
     return lambda values: arg
 
 
@@ -248,21 +282,26 @@ def _sliced(value: Any, keys: tuple[Any, ...]) -> Any:
     return value
 
 
-def _target(arg: Buffer | BufferSlice) -> Getter:
+def _element_copied(value: Any) -> Any:
+    """On a device one element is a view; NumPy gives a scalar, which what the item updates does not change."""
+    return value.copy() if getattr(value, "ndim", None) == 0 else value
+
+
+def _target(arg: Buffer | BufferSlice, place: Place) -> Getter:
     """Like ``_argument``, for what is written in place: one element is a 0-d view, not a copied scalar."""
     if isinstance(arg, Buffer):
-        return itemgetter(arg.index)
-    index, keys = arg.buffer.index, arg.keys
+        return itemgetter(place.slot(arg.index))
+    index, keys = place.slot(arg.buffer.index), arg.keys
     last = keys[-1] if isinstance(keys[-1], tuple) else (keys[-1],)
     views = (*keys[:-1], last if Ellipsis in last else (*last, Ellipsis))
     return lambda values: _sliced(values[index], views)
 
 
-def _container(arg: Any) -> Getter:
+def _container(arg: Any, place: Place) -> Getter:
     if isinstance(arg, dict):
-        pairs = [(key, _argument(value)) for key, value in arg.items()]
+        pairs = [(key, _argument(value, place)) for key, value in arg.items()]
         return lambda values: {key: get(values) for key, get in pairs}
-    parts = [_argument(part) for part in arg]
+    parts = [_argument(part, place) for part in arg]
     kind = type(arg)
     if hasattr(kind, "_make"):
         return lambda values: kind._make(get(values) for get in parts)
@@ -270,12 +309,12 @@ def _container(arg: Any) -> Getter:
     return lambda values: make(get(values) for get in parts)
 
 
-def _holds_buffers(arg: Any) -> bool:
+def _holds_buffers(arg: Any, literals: Mapping[int, int]) -> bool:
     seen: set[int] = set()
     stack = [arg]
     while stack:
         part = stack.pop()
-        if isinstance(part, Buffer | BufferSlice | Access):
+        if isinstance(part, Buffer | BufferSlice | Access) or id(part) in literals:
             return True
         if isinstance(part, list | tuple | dict) and id(part) not in seen:
             seen.add(id(part))
@@ -283,7 +322,7 @@ def _holds_buffers(arg: Any) -> bool:
     return False
 
 
-def work_error(item: WorkItem, cause: BaseException, device: str | None, stream: str | None) -> WorkError:
+def work_error(item: WorkItem | Transfer, cause: BaseException, device: str | None, stream: str | None) -> WorkError:
     """The WorkError of ``item``: one line that says where, with the original exception as the cause."""
     causes = cause.causes if isinstance(cause, Attempts) else [cause]
     last = causes[-1]

@@ -11,12 +11,17 @@ from bisect import bisect_right
 from collections.abc import Callable
 from heapq import heappop, heappush, heapreplace
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plait.devices import HostStream, usable_cores
+from plait.scheduler.device_lanes import DeviceLanes
+from plait.scheduler.device_plan import ROLE_WORDS
 from plait.scheduler.plan import COMPUTE, COPY, LOOP
 from plait.scheduler.state import SKIPPED, RunState
 from plait.scheduler.straight import run_straight
+
+if TYPE_CHECKING:
+    from plait.devices import GpuDevice
 
 COARSE_NS = 20_000  # an item this long pays for waking another thread
 SLICE_NS = 2_000_000  # a run keeps a lane this long while another of its urgency waits
@@ -54,46 +59,66 @@ class Dispatcher:
     ) -> None:
         self.lanes = [Lane(index, COMPUTE, stream) for index, stream in enumerate(compute)]
         self.lanes += [Lane(len(compute) + index, COPY, stream) for index, stream in enumerate(copy)]
+        self.host_lanes = len(self.lanes)
         self._post = post
         self._on_crowded = on_crowded
         # Guards the ready heaps and counts of all runs, and who serves them. A message to the trio thread for each
         # item would cost ten times what a tiny item does.
-        self._lock = threading.Lock()
-        self._queues: tuple[list[Any], list[Any]] = ([], [])
-        self._runs: set[RunState] = set()
+        self.lock = threading.Lock()
+        self._queues: list[list[Any]] = [[], [], []]
+        self.runs: set[RunState] = set()
         self._sequence = 0
         self._bell = threading.Lock()  # rung to turn the watching lane into a serving one; guards nothing
         self._bell.acquire()
         self._watcher: Lane | None = None
         self._rung = False
-        self._serving = [0, 0]
+        self._serving = [0, 0, 0]
         self._crowded = False
         self._cores = usable_cores()
+        self._devices: DeviceLanes | None = None
         self._closing: Callable[[], None] | None = None
 
     # ---- called from the trio thread --------------------------------------------------------------------------
 
+    def add_devices(self, devices: list[GpuDevice], names: list[str]) -> None:
+        """Lanes for devices, once, before a run needs them. The names of their streams are appended to ``names``."""
+        lanes = [
+            Lane(0, 3 * place + role, device.lane(f"{device.name}/{word}"))
+            for place, device in enumerate(devices, 1)
+            for role, word in enumerate(ROLE_WORDS)
+        ]
+        with self.lock:
+            self._devices = DeviceLanes(self, devices, names)
+            self.lanes += lanes
+            self._queues += [[] for _ in lanes]
+            self._serving += [0] * len(lanes)
+
+    def close_devices(self) -> None:
+        """Give the devices' streams back; no lane may be at work."""
+        if self._devices is not None:
+            self._devices.close()
+
     def submit(self, state: RunState) -> None:
         """Start serving a run."""
-        with self._lock:
+        with self.lock:
             state.begin_ns = perf_counter_ns()
-            state.vtime = min((other.vtime for other in self._runs), default=0.0)
-            self._runs.add(state)
-            self._announce(state, joining=False)
-            for other in self._runs:
+            state.vtime = min((other.vtime for other in self.runs), default=0.0)
+            self.runs.add(state)
+            self.announce(state, joining=False)
+            for other in self.runs:
                 if other.straight and other.priority < state.priority:
                     other.attention = True
-            self._after(state)
+            self.after(state)
 
     def stop(self, state: RunState, reason: str) -> None:
         """Start nothing more of a run; what is in flight drains."""
-        with self._lock:
+        with self.lock:
             state.stop(reason)  # also before it is submitted
-            self._after(state)
+            self.after(state)
 
     def take_loop_items(self, state: RunState) -> tuple[list[int], list[str]]:
         """Async items to start now and outputs that became ready, for the trio thread."""
-        with self._lock:
+        with self.lock:
             taken: list[int] = []
             while state.prepared and (position := state.pop(LOOP)) >= 0:
                 taken.append(position)
@@ -103,31 +128,31 @@ class Dispatcher:
     def settle_loop_item(self, state: RunState, position: int, error: BaseException | None) -> None:
         """An async item ended."""
         dead: list[Any] = []
-        with self._lock:
+        with self.lock:
             state.active -= 1
             if error is None:
                 state.settle(position, dead)
             else:
                 state.fail(position, error, -1, dead)
-            self._announce(state, joining=True)
-            self._after(state)
+            self.announce(state, joining=True)
+            self.after(state)
 
     def abandon_loop_item(self, state: RunState, position: int) -> None:
         """An async item was cancelled: the run is ending."""
-        with self._lock:
+        with self.lock:
             state.active -= 1
             state.status[position] = SKIPPED
             state.stop("the run was cancelled")
-            self._after(state)
+            self.after(state)
 
     def is_over(self, state: RunState) -> bool:
         """Whether nothing of the run is in flight or will start."""
-        with self._lock:
-            return state not in self._runs
+        with self.lock:
+            return state not in self.runs
 
     def close(self, closed: Callable[[], None]) -> None:
         """Call ``closed`` once no lane is at work, on any thread; every run must be over."""
-        with self._lock:
+        with self.lock:
             self._closing = closed
             if self._watcher is not None and not self._rung:
                 self._rung = True
@@ -136,16 +161,16 @@ class Dispatcher:
 
     # ---- under the lock ---------------------------------------------------------------------------------------
 
-    def _announce(self, state: RunState, joining: bool) -> None:
+    def announce(self, state: RunState, joining: bool) -> None:
         """Queue a run where it has work, and wake a lane where that pays."""
-        for kind in (COMPUTE, COPY):
+        for kind in state.lane_kinds:
             if not state.has_work(kind):
                 continue
             if not state.queued[kind]:
                 state.queued[kind] = True
                 self._sequence += 1
                 heappush(self._queues[kind], (-state.priority, state.vtime, self._sequence, state))
-            if kind == COPY or not joining or not self._serving[COMPUTE] or state.grain_ns >= COARSE_NS:
+            if kind != COMPUTE or not joining or not self._serving[COMPUTE] or state.grain_ns >= COARSE_NS:
                 self._wake(kind)
             elif self._watcher is None:
                 self._watch_with_idle_lane()
@@ -182,12 +207,12 @@ class Dispatcher:
             closing, self._closing = self._closing, None
             closing()
 
-    def _after(self, state: RunState) -> None:
+    def after(self, state: RunState) -> None:
         """Tell the trio thread what it must know, once per batch."""
-        over = state.over and state in self._runs
+        over = state.over and state in self.runs
         if over:
             state.end_ns = perf_counter_ns()
-            self._runs.discard(state)
+            self.runs.discard(state)
         if (over or state.has_news) and not state.mailed:
             state.mailed = True
             self._post(state)
@@ -206,7 +231,7 @@ class Dispatcher:
                 return state  # type: ignore[no-any-return]
         return None
 
-    def _should_yield(self, lane: Lane, state: RunState, since_ns: int) -> bool:
+    def should_yield(self, lane: Lane, state: RunState, since_ns: int) -> bool:
         """Whether another run should have this lane now, or another stream its worker."""
         queue = self._queues[lane.kind]
         alone = not queue or (len(queue) == 1 and queue[0][3] is state)
@@ -219,7 +244,7 @@ class Dispatcher:
     def _lane_main(self, lane: Lane) -> None:
         kind = lane.kind
         entered = perf_counter_ns()
-        with self._lock:
+        with self.lock:
             lane.entered = True
             while True:
                 if lane.retired:
@@ -243,12 +268,14 @@ class Dispatcher:
                 if not state.prepared:
                     self._prepare(lane, state)
                 serve = self._serve_straight if state.straight else self._serve_counted
+                if self._devices is not None and kind > LOOP:
+                    serve = self._devices.serve
                 state.context.copy().run(serve, lane, state)
                 lane.since_ns = 0
                 state.vtime += perf_counter_ns() - began
                 self._serving[kind] -= 1
-                self._announce(state, joining=False)
-                self._after(state)
+                self.announce(state, joining=False)
+                self.after(state)
 
     def _set_crowded(self, crowded: bool) -> None:
         """Say when lanes begin to serve side by side, and when one has been left alone."""
@@ -270,9 +297,9 @@ class Dispatcher:
             following = bisect_right(ends, start)
             if following < len(ends):
                 end = min(end, ends[following])
-            self._lock.release()
+            self.lock.release()
             error = run_straight(state, start, end, lane.index)
-            self._lock.acquire()
+            self.lock.acquire()
             position = state.cursor
             if not state.straight:
                 self._resume(lane, state, position, error)
@@ -280,7 +307,7 @@ class Dispatcher:
             if error is not None:
                 dead: list[Any] = []
                 state.fail(position, error, lane.index, dead)
-                self._drop(dead)
+                self.drop(dead)
                 break
             now = perf_counter_ns()
             state.grain_ns = (now - looked) // max(1, position - start)
@@ -290,10 +317,10 @@ class Dispatcher:
                 state.owned = False
                 state.promote()
                 break
-            if self._should_yield(lane, state, began):
+            if self.should_yield(lane, state, began):
                 break
             if state.outputs_done:
-                self._after(state)
+                self.after(state)
             state.attention = state.stopping
             chunk = min(256, 2 * chunk)
             looked = now
@@ -306,20 +333,20 @@ class Dispatcher:
             state.resume(position, dead)
         else:
             state.fail(position, error, lane.index, dead)
-        self._drop(dead)
+        self.drop(dead)
 
-    def _drop(self, dead: list[Any]) -> None:
+    def drop(self, dead: list[Any]) -> None:
         """Let go of values without the lock: a destructor is user code."""
         if dead:
-            self._lock.release()
+            self.lock.release()
             dead.clear()
-            self._lock.acquire()
+            self.lock.acquire()
 
     def _prepare(self, lane: Lane, state: RunState) -> None:
         state.preparing = True
-        self._lock.release()
+        self.lock.release()
         error = state.prepare()
-        self._lock.acquire()
+        self.lock.acquire()
         state.prepared, state.preparing = True, False
         if error is None:
             state.pass_unwritten_outputs()
@@ -328,9 +355,9 @@ class Dispatcher:
             state.stop("its buffers could not be allocated")
 
     def _serve_counted(self, lane: Lane, state: RunState) -> None:
-        plan, values, kind, lock = state.plan, state.values, lane.kind, self._lock
+        plan, values, kind, lock = state.plan, state.values, lane.kind, self.lock
         calls, getters, outs = plan.calls, plan.getters, plan.outs
-        ready, other = state.ready[kind], state.ready[1 - kind]
+        ready, others = state.ready[kind], [state.ready[each] for each in state.lane_kinds if each != kind]
         dead: list[Any] = []
         began = perf_counter_ns()
         served = 0
@@ -358,12 +385,12 @@ class Dispatcher:
             else:
                 state.fail(position, error, lane.index, dead)
                 error = None
-            if len(ready) > 1 or other:
-                self._announce(state, joining=True)
-            self._drop(dead)
+            if len(ready) > 1 or any(others):
+                self.announce(state, joining=True)
+            self.drop(dead)
             if state.has_news:
-                self._after(state)
-            if self._should_yield(lane, state, began):
+                self.after(state)
+            if self.should_yield(lane, state, began):
                 break
             if served & 31 == 0 and state.grain_ns < COARSE_NS // 4 and state.demote():
                 break
@@ -380,9 +407,9 @@ class Dispatcher:
         timeout = LOOK_S
         seen = self._progress()
         while seen and not self._rung:
-            self._lock.release()
+            self.lock.release()
             self._bell.acquire(timeout=timeout)
-            self._lock.acquire()
+            self.lock.acquire()
             if self._rung or lane.stream.contended:
                 break
             now = self._progress()
@@ -399,7 +426,7 @@ class Dispatcher:
     def _progress(self) -> set[tuple[object, int]]:
         """A mark per serving compute lane or straight run that changes whenever an item of it ends."""
         marks: set[tuple[object, int]] = {
-            (state, state.cursor) for state in self._runs if state.straight and state.owned
+            (state, state.cursor) for state in self.runs if state.straight and state.owned
         }
         marks.update(
             (lane, lane.since_ns) for lane in self.lanes if lane.kind == COMPUTE and lane.busy and lane.since_ns
@@ -411,5 +438,5 @@ class Dispatcher:
         for mark, _ in stuck:
             if isinstance(mark, RunState) and mark.straight and not mark.plan.chain:
                 mark.promote()
-                self._announce(mark, joining=False)
-        return any(state.has_work(COMPUTE) for state in self._runs)
+                self.announce(mark, joining=False)
+        return any(state.has_work(COMPUTE) for state in self.runs)

@@ -7,7 +7,7 @@ import gc
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from types import FunctionType
 from typing import Any
@@ -16,10 +16,13 @@ import numpy as np
 import numpy.typing as npt
 from plait.devices import Device, library
 from plait.errors import PlanError
-from plait.graph import BARRIER, BUFFER, CALL, CONSTANT, RESOURCE, BufferSlice, Edges, Program, WorkItem
+from plait.graph import BARRIER, CALL, CONSTANT, RESOURCE, BufferSlice, Edges, Program, WorkItem
 from plait.graph.options import Options
-from plait.scheduler.bind import Binder, Getter, Values
+from plait.scheduler.bind import ON_HOST, Binder, Getter, Place, Values
+from plait.scheduler.device_plan import IN, LAUNCH, OUT, DevicePart, device_part, transfer_call
+from plait.scheduler.expand import HOST, Expansion, Transfer, expand, unexpanded
 from plait.scheduler.explain import explain
+from plait.scheduler.place import Places, place_items
 from plait.scheduler.policies import Policy, find_policy
 
 COMPUTE, COPY, LOOP = 0, 1, 2
@@ -34,11 +37,15 @@ class Plan:
 
     Items are renumbered by urgency: position 0 is the most urgent, and every item stands behind all that it waits
     for. On the host an item may run on any stream of its kind as soon as its waits are done, so every edge is an
-    event wait of its own and none rests on stream order.
+    event wait of its own. A device item has a stream: between items of one stream an edge is kept by stream order,
+    since the earlier one is enqueued first; between two streams by an event wait; towards the host by an awaited event.
     """
 
     program: Program
+    work: Sequence[WorkItem | Transfer]
+    edges: Edges = field(repr=False)
     device: str
+    places: tuple[str, ...]
     policy: str
     streams: tuple[int, int]
     order: IntArray
@@ -54,38 +61,73 @@ class Plan:
     keep: npt.NDArray[np.bool_] = field(repr=False)
     output_positions: dict[str, list[int]] = field(repr=False)
     groups: dict[int, tuple[str, ...]] = field(repr=False)
-    outputs_at: dict[int, list[str]] = field(repr=False)
-    outputs_ending: dict[int, list[str]] = field(repr=False)
-    output_ends: list[int] = field(repr=False)
-    allocates: bool
+    host_made: frozenset[int]
+    touched_on_host: frozenset[int]
     straight: bool
     chain: bool
+    on_device: DevicePart | None = field(repr=False)
+    expansion: Expansion = field(repr=False)
 
     def __repr__(self) -> str:
         return f"<Plan of {self.program.graph.name!r}: {len(self.calls)} items on {self.device}>"
 
     @property
-    def items(self) -> list[WorkItem]:
-        """The items by position, most urgent first."""
-        items = self.program.items
+    def items(self) -> list[WorkItem | Transfer]:
+        """The items by position, most urgent first, with the transfers that the planner inserted."""
+        items = self.work
         return [items[index] for index in self.order.tolist()]
 
-    def item(self, position: int) -> WorkItem:
+    def item(self, position: int) -> WorkItem | Transfer:
         """The item at ``position``."""
-        return self.program.items[int(self.order[position])]
+        return self.work[int(self.order[position])]
+
+    def place(self, position: int) -> str:
+        """The name of the device that the item at ``position`` runs on."""
+        return self.places[self.kinds[position] // 3]
+
+    def stream(self, position: int) -> str | None:
+        """The stream that a device item is enqueued in; None on the host, where any stream may take it."""
+        return None if self.on_device is None else self.on_device.stream(self, position)
 
     def position(self, name: str) -> int:
         """The position of the item called ``name``; PlanError if there is none."""
-        index = self.program.index_of.get(name)
+        index = self._index_of.get(name)
         if index is None:
             raise PlanError(f"no item is called {name!r} in graph {self.program.graph.name!r}")
         return int(self._positions[index])
+
+    @functools.cached_property
+    def _index_of(self) -> dict[str, int]:
+        return {item.name: index for index, item in enumerate(self.work)}
 
     @functools.cached_property
     def _positions(self) -> IntArray:
         positions = np.empty(len(self.order), dtype=np.int64)
         positions[self.order] = np.arange(len(self.order))
         return positions
+
+    @functools.cached_property
+    def outputs_at(self) -> dict[int, list[str]]:
+        """Per position, the outputs of whose last writers it is one."""
+        found: dict[int, list[str]] = {}
+        for name, writers in self.output_positions.items():
+            for writer in writers:
+                found.setdefault(writer, []).append(name)
+        return found
+
+    @functools.cached_property
+    def outputs_ending(self) -> dict[int, list[str]]:
+        """The outputs that are there once every item before a position is done."""
+        found: dict[int, list[str]] = {}
+        for name, writers in self.output_positions.items():
+            if writers:
+                found.setdefault(writers[-1] + 1, []).append(name)
+        return found
+
+    @functools.cached_property
+    def output_ends(self) -> list[int]:
+        """The positions of ``outputs_ending``, ascending."""
+        return sorted(self.outputs_ending)
 
     # What only counted runs need, as lists: made when the first one needs it. Item p's successors are
     # successors[successor_offsets[p]:successor_offsets[p + 1]], and likewise the slots that it touches.
@@ -110,6 +152,24 @@ class Plan:
         slots: list[int] = self.accesses[1].tolist()
         return slots
 
+    @property
+    def captured(self) -> bool:
+        """Whether segments of it are graphs of the driver."""
+        return any(item.kind == "segment" for item in self.work)
+
+    def capture(self) -> Plan:
+        """The same plan with each device's part as few graphs of the driver, launched again in every run.
+
+        The first run calls every item, which compiles kernels; the second captures them, and is launched like those
+        after it. Between host items, copies and other devices lie several graphs; an item that cannot be captured (it
+        waits for the device, say) is called between two, and ``explain()`` names it and says why. What items keep for
+        themselves (a counter, a random state) is kept as it was when captured. PlanError if there is nothing to
+        capture.
+        """
+        from plait.scheduler.capture import capture_plan  # noqa: PLC0415  capture imports this module
+
+        return capture_plan(self)
+
     def explain(self) -> str:
         """In words: what runs where, in what order, and what each item waits for."""
         return explain(self)
@@ -129,43 +189,53 @@ def collector_paused(count: int) -> Iterator[None]:
 
 
 def compile_plan(program: Program, devices: Sequence[Device], streams: tuple[int, int], policy: str | Policy) -> Plan:
-    """Lay ``program`` over the host device's ``streams`` (compute, copy); PlanError names what cannot be placed."""
+    """Lay ``program`` over the host's ``streams`` (compute, copy) and the devices.
+
+    Each device has as many compute streams as the host. PlanError names what cannot be placed.
+    """
     chosen = find_policy(policy)
-    items = program.items
+    places = Places(devices)
+    expansion = _expansion(program, places)
+    items, edges = expansion.items, expansion.edges
     count = len(items)
-    host = _place(program, devices)
-    cost = _costs(items, host.platform)
-    order = _order(program, np.asarray(chosen(program.edges, cost), dtype=np.float64))
+    cost = _costs(items, "host")
+    for place, device in enumerate(places.devices, 1):
+        there = np.array(expansion.places, dtype=np.int64) == place if expansion.places else None
+        if there is not None and there.any():
+            cost[there] = _costs(items, device.platform)[there]
+    order = _order(items, edges, np.asarray(chosen(edges, cost), dtype=np.float64))
     positions = np.empty(count, dtype=np.int64)
     positions[order] = np.arange(count)
-    waits = _renumbered(program.edges, positions)
-    binder = Binder(program)
-    kinds, calls, getters, outs = _bind(binder, [items[index] for index in order.tolist()], host.platform)
+    waits = _renumbered(edges, positions)
+    binder = Binder(program, expansion.slot_count, expansion.literal_values)
+    kinds, calls, getters, outs = _bind(binder, expansion, order.tolist(), places)
     slots = len(binder.template)
     binder.template += [None, None]
     keep = np.zeros(slots + 2, dtype=bool)
-    keep[program.buffer_count :] = True
-    output_positions = _outputs(program, positions, keep)
+    keep[expansion.slot_count :] = True
+    output_positions = _outputs(program, expansion, positions, keep)
     for buffer in program.declared:
         if buffer.kind in (CONSTANT, RESOURCE):
             keep[buffer.index] = True
-    access_offsets, access_slots = _accesses(program, order)
+    access_offsets, access_slots = _accesses(expansion, order)
     limits = program.group_limits
     groups = {
         position: limited
         for position, index in enumerate(order.tolist() if limits else [])
         if (limited := tuple(name for name in items[index].options.groups if limits[name] is not None))
     }
-    outputs_at: dict[int, list[str]] = {}
-    outputs_ending: dict[int, list[str]] = {}
-    for name, writers in output_positions.items():
-        if writers:
-            outputs_ending.setdefault(writers[-1] + 1, []).append(name)
-        for writer in writers:
-            outputs_at.setdefault(writer, []).append(name)
+    on_device = None
+    if expansion.places:
+        by_position = [items[index] for index in order.tolist()]
+        on_device = device_part(
+            by_position, kinds, cost[order], waits, streams[0], access_offsets, access_slots, expansion
+        )
     return Plan(
         program=program,
-        device=host.name,
+        work=items,
+        edges=edges,
+        device="host",
+        places=places.names,
         policy=policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__),
         streams=streams,
         order=order,
@@ -181,31 +251,45 @@ def compile_plan(program: Program, devices: Sequence[Device], streams: tuple[int
         keep=keep,
         output_positions=output_positions,
         groups=groups,
-        outputs_at=outputs_at,
-        outputs_ending=outputs_ending,
-        output_ends=sorted(outputs_ending),
-        allocates=any(buffer.kind == BUFFER for buffer in program.declared),
+        host_made=expansion.host_made,
+        touched_on_host=_touched_on_host(program, expansion),
         straight=not groups and not any(kinds),
         chain=int(np.count_nonzero(waits.target - waits.source == 1)) >= count - 1,
+        on_device=on_device,
+        expansion=expansion,
     )
 
 
-def _place(program: Program, devices: Sequence[Device]) -> Device:
-    host = next((device for device in devices if device.platform == "host"), None)
-    if host is None:
-        raise PlanError("the scheduler has no host device to run Python functions on: add 'host' to its devices")
-    known = {name for device in devices for name in (device.name, f"{device.platform}:{device.ordinal}")}
-    for item in program.items:
-        wanted = item.options.device
-        if wanted is not None and wanted.lower() not in known:
-            raise PlanError(
-                f"item {item.name!r} (recorded at {item.site}) wants device {wanted!r}; "
-                f"this scheduler has {', '.join(sorted(known))}"
-            )
-    return host
+def rearranged(plan: Plan, *, accesses: tuple[IntArray, IntArray], **changes: Any) -> Plan:
+    """A plan with other items in other positions, every slot still freed after its last use."""
+    return replace(plan, accesses=accesses, frees=_frees(*accesses, plan.keep), straight=False, chain=False, **changes)
 
 
-def _by_option(items: Sequence[WorkItem], get: Callable[[Options], Any]) -> list[Any]:
+def _expansion(program: Program, places: Places) -> Expansion:
+    """The program as it is if all its items run on the host, else with the transfers that devices need."""
+    items = program.items
+    if places.host is not None and not any(_by_option(items, lambda options: options.device)):
+        return unexpanded(program)
+    asynchronous = [item.kind is CALL and is_async_callable(item.function) for item in items]
+    cost = _costs(items, places.devices[0].platform if places.devices else "host")
+    wanted = place_items(program, places, cost.tolist(), lambda item: asynchronous[item.index])
+    if not any(wanted):
+        return unexpanded(program)
+    return expand(program, wanted, places.names)
+
+
+def _touched_on_host(program: Program, expansion: Expansion) -> frozenset[int]:
+    """The inputs that are read as NumPy arrays: by items on the host, or as outputs."""
+    touched: set[int] = set()
+    if expansion.places:
+        on_host = np.repeat(np.array(expansion.places) == HOST, np.diff(expansion.offsets))
+        touched.update(expansion.slots_accessed[on_host].tolist())
+        for value in program.outputs.values():
+            touched.add(value.buffer.index if isinstance(value, BufferSlice) else value.index)
+    return frozenset(buffer.index for buffer in program.inputs.values() if buffer.index in touched)
+
+
+def _by_option(items: Sequence[WorkItem | Transfer], get: Callable[[Options], Any]) -> list[Any]:
     """``get`` of every item's options, asked once for each distinct options object."""
     options = [item.options for item in items]
     if options and options.count(options[0]) == len(options):
@@ -214,7 +298,7 @@ def _by_option(items: Sequence[WorkItem], get: Callable[[Options], Any]) -> list
     return [known[id(each)] for each in options]
 
 
-def _costs(items: Sequence[WorkItem], platform: str) -> npt.NDArray[np.float64]:
+def _costs(items: Sequence[WorkItem | Transfer], platform: str) -> npt.NDArray[np.float64]:
     """Seconds per item; an unknown cost counts as the mean of the known ones, or as one unit if none is known."""
     cost = np.array(_by_option(items, lambda options: options.cost_on(platform)), dtype=np.float64)
     unknown = np.isnan(cost)
@@ -222,13 +306,12 @@ def _costs(items: Sequence[WorkItem], platform: str) -> npt.NDArray[np.float64]:
     return cost
 
 
-def _order(program: Program, urgency: npt.NDArray[np.float64]) -> IntArray:
+def _order(items: Sequence[WorkItem | Transfer], edges: Edges, urgency: npt.NDArray[np.float64]) -> IntArray:
     """Item indices, most urgent first: user priority (inherited by what an item waits for), then the policy's word."""
-    count = len(program.items)
+    count = len(items)
     if urgency.shape != (count,):
         raise PlanError(f"the policy returned {urgency.shape} urgencies for {count} items")
-    edges = program.edges
-    priority = np.array(_by_option(program.items, lambda options: options.priority), dtype=np.float64)
+    priority = np.array(_by_option(items, lambda options: options.priority), dtype=np.float64)
     for values in (priority, urgency):
         _inherit(values, edges)
     return np.lexsort((np.arange(count), -urgency, -priority)).astype(np.int64)
@@ -255,7 +338,7 @@ def _renumbered(edges: Edges, positions: IntArray) -> Edges:
 
 
 def _bind(
-    binder: Binder, items: Sequence[WorkItem], platform: str
+    binder: Binder, expansion: Expansion, order: list[int], places: Places
 ) -> tuple[list[int], list[Callable[..., Any]], list[Getter], list[int]]:
     kinds: list[int] = []
     calls: list[Callable[..., Any]] = []
@@ -263,24 +346,37 @@ def _bind(
     outs: list[int] = []
     asynchronous: dict[int, int] = {}
     bind, plain = binder.bind, binder.plain
-    for item in items:
+    where = [ON_HOST] + [
+        Place(slots, {each: slots[index] for each, index in expansion.literals.items() if index in slots})
+        for slots in expansion.slots[1:]
+    ]
+    on_host = not expansion.places
+    for index in order:
+        item = expansion.items[index]
+        place = HOST if on_host else expansion.places[index]
+        if isinstance(item, Transfer):
+            kinds.append(3 * place + (OUT if item.target == HOST else LAUNCH if item.source is None else IN))
+            calls.append(transfer_call)
+            getters.append(itemgetter(slice(0, 0)))
+            outs.append(item.target_slot)
+            continue
         function = item.function
         if item.kind is CALL:
-            if type(function) is str:
-                function = _lookup(item, platform)
+            if type(function) is str or hasattr(function, "on"):
+                function = _lookup(item, "host" if place == HOST else places.devices[place - 1].platform)
             kind = asynchronous.get(id(function))
             if kind is None:
                 kind = asynchronous[id(function)] = LOOP if is_async_callable(function) else COMPUTE
         else:
             kind = COMPUTE if item.kind == BARRIER else COPY
-        kinds.append(kind)
-        slots = plain(item)
+        kinds.append(kind if place == HOST else 3 * place + LAUNCH)
+        slots = plain(item) if place == HOST else None
         if slots is not None:
             calls.append(function)
             getters.append(itemgetter(*slots))
             outs.append(item.first_result)
         else:
-            call, getter, out = bind(item, function)
+            call, getter, out = bind(item, function, where[place])
             calls.append(call)
             getters.append(getter)
             outs.append(out)
@@ -289,6 +385,8 @@ def _bind(
 
 def _lookup(item: WorkItem, platform: str) -> Callable[..., Any]:
     try:
+        if hasattr(item.function, "on"):
+            return item.function.on(platform)  # type: ignore[no-any-return]
         return library.lookup(item.function, platform)
     except PlanError as error:
         raise PlanError(f"item {item.name!r} (recorded at {item.site}): {error}") from None
@@ -306,12 +404,14 @@ def is_async_callable(function: Any) -> bool:
     return not isinstance(function, type) and inspect.iscoroutinefunction(method)
 
 
-def _outputs(program: Program, positions: IntArray, keep: npt.NDArray[np.bool_]) -> dict[str, list[int]]:
+def _outputs(
+    program: Program, expansion: Expansion, positions: IntArray, keep: npt.NDArray[np.bool_]
+) -> dict[str, list[int]]:
     """Per output, the positions of the items after which its buffer holds its final value; marks it as kept."""
-    writes = np.flatnonzero(program.access_modes > 1)
-    writers = positions[np.searchsorted(program.offsets, writes, side="right") - 1]
-    by = np.argsort(program.access_buffers[writes], kind="stable")
-    buffers, writers = program.access_buffers[writes][by], writers[by]
+    writes = np.flatnonzero(expansion.modes > 1)
+    writers = positions[np.searchsorted(expansion.offsets, writes, side="right") - 1]
+    by = np.argsort(expansion.slots_accessed[writes], kind="stable")
+    buffers, writers = expansion.slots_accessed[writes][by], writers[by]
     result = {}
     for name, value in program.outputs.items():
         index = value.buffer.index if isinstance(value, BufferSlice) else value.index
@@ -321,13 +421,13 @@ def _outputs(program: Program, positions: IntArray, keep: npt.NDArray[np.bool_])
     return result
 
 
-def _accesses(program: Program, order: IntArray) -> tuple[IntArray, IntArray]:
+def _accesses(expansion: Expansion, order: IntArray) -> tuple[IntArray, IntArray]:
     """Per position, the distinct buffer slots that its item touches, as offsets and one flat array."""
-    count, slots = len(order), max(1, program.buffer_count)
+    count, slots = len(order), max(1, expansion.slot_count)
     positions = np.empty(count, dtype=np.int64)
     positions[order] = np.arange(count)
-    per_access = np.repeat(positions, np.diff(program.offsets))
-    pairs = np.sort(per_access * slots + program.access_buffers)
+    per_access = np.repeat(positions, np.diff(expansion.offsets))
+    pairs = np.sort(per_access * slots + expansion.slots_accessed)
     pairs = pairs[np.diff(pairs, prepend=-1) != 0]
     offsets = np.searchsorted(pairs, np.arange(count + 1) * slots)
     return offsets.astype(np.int64), pairs % slots

@@ -72,9 +72,9 @@ def build_report(plan: Plan, trace: Trace, peak_bytes: int | None) -> Report:
         if mine.any():
             busy = _union(records["start_ns"][mine], records["end_ns"][mine])
             uses.append(StreamUse(name, int(mine.sum()), busy / 1e9, busy / makespan))
-    cost = np.zeros(len(plan.program.items))
+    cost = np.zeros(len(plan.work))
     cost[records["item"]] = spans / 1e9
-    length, path = _critical(plan.program.edges, cost)
+    length, path = _critical(plan.edges, cost)
     compute = records["kind"] == 0
     work = float(spans[compute].sum()) / 1e9 / max(1, plan.streams[0])
     return Report(

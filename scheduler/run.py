@@ -13,7 +13,8 @@ import trio
 from plait.errors import PlaitError, RunCancelled, RunFailed, WorkError
 from plait.graph import BufferSlice
 from plait.scheduler.bind import Attempts, Packed, work_error
-from plait.scheduler.plan import KIND_WORDS, Plan
+from plait.scheduler.explain import kind_word
+from plait.scheduler.plan import Plan
 from plait.scheduler.report import Report, build_report, peak_bytes
 from plait.scheduler.state import DONE, FAILED, RUNNING, SKIPPED, STATUS_WORDS, WAITING, RunState
 from plait.scheduler.trace import Trace, build_trace
@@ -145,7 +146,7 @@ class Run:
         full = [name for name, waiting in state.group_wait.items() if position in waiting]
         if full:
             return f"{item!r} is ready and waits for room in group {full[0]!r}"
-        return f"{item!r} is ready and waits for a free {KIND_WORDS[self.plan.kinds[position]]} stream"
+        return f"{item!r} is ready and waits for a free {kind_word(self.plan.kinds[position])} stream"
 
     @property
     def trace(self) -> Trace:
@@ -156,7 +157,7 @@ class Run:
         if not self.done:
             raise PlaitError("the trace is complete when the run has ended: await the run first")
         if self._trace is None:
-            streams = self._scheduler.stream_names
+            streams = tuple(self._scheduler.stream_names)
             self._trace = build_trace(
                 self.plan, state.started, state.finished, state.lanes, streams, state.begin_ns, state.end_ns
             )
@@ -228,7 +229,7 @@ class Run:
             raise
         if state.traced:
             state.started[position], state.finished[position] = started, perf_counter_ns()
-            state.lanes[position] = len(dispatcher.lanes)
+            state.lanes[position] = dispatcher.host_lanes
             state.measure(position)
         dispatcher.settle_loop_item(state, position, error)
 
@@ -278,7 +279,7 @@ class Run:
         state, plan = self._state, self.plan
         device, streams = plan.device, self._scheduler.stream_names
         errors = [
-            work_error(plan.item(position), error, device, streams[lane])
+            work_error(plan.item(position), error, plan.place(position), streams[lane] if lane >= 0 else None)
             if position >= 0
             else WorkError(str(error), item="(buffers)", device=device, causes=[error])
             for position, error, lane in state.errors
@@ -291,7 +292,7 @@ class Run:
             cause: Exception = TimeoutError(why) if timed_out else RuntimeError(why)
             for position in self._in_flight or unfinished[:1]:
                 if all(position != failed for failed, _, _ in state.errors):
-                    errors.append(work_error(plan.item(position), cause, device, None))
+                    errors.append(work_error(plan.item(position), cause, plan.place(position), None))
             if not errors and not state.prepared:
                 errors.append(WorkError(f"no item had started: {why}", item="(none)", device=device, causes=[cause]))
             if errors:

@@ -11,13 +11,14 @@ from weakref import WeakKeyDictionary
 
 import networkx as nx
 import trio
-from plait.devices import Device, HostDevice, bounded_blas, usable_cores
+from plait.devices import HOST, Device, HostDevice, bounded_blas, joins, usable_cores
 from plait.devices import device as find_device
 from plait.devices import devices as all_devices
 from plait.errors import PlaitError, PlanError
-from plait.graph import Graph
+from plait.graph import Graph, Program
 from plait.scheduler.inputs import checked_inputs
 from plait.scheduler.lanes import Dispatcher
+from plait.scheduler.place import Places
 from plait.scheduler.plan import Plan, collector_paused, compile_plan
 from plait.scheduler.policies import Policy, find_policy
 from plait.scheduler.run import Outputs, Run
@@ -32,14 +33,15 @@ class Scheduler:
 
     def __init__(
         self,
-        devices: tuple[Device, ...],
+        devices: tuple[Device, ...] | None,
         streams: int,
         policy: str | Policy,
         on_error: str,
         trace: bool,
         nursery: trio.Nursery,
     ) -> None:
-        self.devices = devices
+        self._devices = devices
+        self._has_lanes = False
         self._policy = policy
         self._on_error = on_error
         self._traced = trace
@@ -51,12 +53,19 @@ class Scheduler:
         self._failed: list[Run] = []
         self._grains: WeakKeyDictionary[Plan, int] = WeakKeyDictionary()
         self._closed = False
-        host = next((device for device in devices if isinstance(device, HostDevice)), None)
-        self._compute = [host.stream(name=f"host/compute:{k}") for k in range(streams)] if host else []
-        self._copy = [host.stream(kind="copy", name=f"host/copy:{k}") for k in range(COPY_STREAMS)] if host else []
-        self.stream_names = (*(stream.name for stream in [*self._compute, *self._copy]), "loop")
+        host = next((device for device in devices or () if isinstance(device, HostDevice)), HOST.devices()[0])
+        self._compute = [host.stream(name=f"host/compute:{k}") for k in range(streams)]
+        self._copy = [host.stream(kind="copy", name=f"host/copy:{k}") for k in range(COPY_STREAMS)]
+        self.stream_names = [*(stream.name for stream in [*self._compute, *self._copy]), "loop"]
         self.dispatcher = Dispatcher(self._compute, self._copy, self._post, self._crowd)
         self._bound: AbstractContextManager[None] | None = None
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that items may run on; with ``devices="all"``, found when first asked for."""
+        if self._devices is None:
+            self._devices = all_devices()
+        return self._devices
 
     def compile(self, graph: Graph | nx.DiGraph[Any]) -> Plan:
         """The plan of ``graph`` for this scheduler's devices; the same plan again while the graph is unchanged."""
@@ -66,7 +75,7 @@ class Scheduler:
             program = graph.program()
             plan = graph.plans.get(self)
             if not isinstance(plan, Plan) or plan.program is not program:
-                plan = compile_plan(program, self.devices, (len(self._compute), len(self._copy)), self._policy)
+                plan = compile_plan(program, self._needed(program), (len(self._compute), len(self._copy)), self._policy)
                 graph.plans[self] = plan
         return plan
 
@@ -79,12 +88,14 @@ class Scheduler:
         priority: int = 0,
         timeout: float | None = None,
         on_error: str | None = None,
+        debug: str | None = None,
         **named: Any,
     ) -> Run:
         """Start a run and return at once. Inputs come by keyword, or in a mapping where a name is not free.
 
-        ``timeout`` is in seconds; a larger ``priority`` is served first. GraphError for wrong inputs, before anything
-        runs; PlaitError after the scheduler has closed.
+        ``timeout`` is in seconds; a larger ``priority`` is served first. ``debug="synchronous"`` waits for each device
+        item before the next is enqueued, so that an error names the item that made it. GraphError for wrong inputs,
+        before anything runs; PlaitError after the scheduler has closed.
         """
         if self._closed:
             raise PlaitError("this scheduler is closed: start runs inside its `async with` block")
@@ -93,19 +104,43 @@ class Scheduler:
         plan = runnable if isinstance(runnable, Plan) else self.compile(runnable)
         if plan.streams != (len(self._compute), len(self._copy)):
             raise PlanError("this plan was compiled for other streams: compile it with this scheduler")
+        joined = self._joined(plan)
         state = RunState(
             plan,
             checked_inputs(plan.program, {**(inputs or {}), **named}),
             priority=priority,
             isolate=_checked_on_error(on_error or self._on_error) == "isolate",
             traced=self._traced,
+            synchronous=_checked_debug(debug),
             grain_ns=self._grains.get(plan, 0),
         )
+        state.joins = joined
         run = Run(self, plan, state, timeout)
         self._runs[state] = run
         plan.program.graph.running += 1
         self._nursery.start_soon(run._drive, name=f"run of {plan.program.graph.name}")
         return run
+
+    def _needed(self, program: Program) -> tuple[Device, ...]:
+        """The devices to compile for: a program that asks for none needs no GPU to be looked for."""
+        if self._devices is None and all(item.options.device in (None, "host") for item in program.items):
+            return (HOST.devices()[0],)
+        return self.devices
+
+    def _joined(self, plan: Plan) -> list[Any]:
+        """Make ready the lanes of the devices that ``plan`` uses; events of the caller's own streams on them."""
+        if plan.on_device is None:
+            return []
+        found = Places(self.devices)
+        if plan.places != found.names:
+            raise PlanError("this plan was compiled for other devices: compile it with this scheduler")
+        if not self._has_lanes:
+            self._has_lanes = True
+            self.dispatcher.add_devices(found.devices, self.stream_names)
+        used = [found.devices[place - 1] for place in plan.on_device.devices]
+        for device in used:
+            device.check()
+        return joins(device.ordinal for device in used)
 
     async def run(
         self, runnable: Plan | Graph | nx.DiGraph[Any], inputs: Mapping[str, Any] | None = None, /, **named: Any
@@ -164,6 +199,7 @@ class Scheduler:
             self.dispatcher.close(lambda: self._token.run_sync_soon(closed.set))
             await closed.wait()
         self._bound_blas(False)
+        self.dispatcher.close_devices()
         for stream in [*self._compute, *self._copy]:
             stream.close()
 
@@ -210,9 +246,9 @@ async def open_scheduler(
     scheduler._raise_unseen()
 
 
-def _chosen(devices: str | Device | Iterable[str | Device]) -> tuple[Device, ...]:
+def _chosen(devices: str | Device | Iterable[str | Device]) -> tuple[Device, ...] | None:
     if isinstance(devices, str) and devices.lower() == "all":
-        return all_devices()
+        return None
     wanted = [devices] if isinstance(devices, str | Device) else list(devices)
     return tuple(find_device(each) if isinstance(each, str) else each for each in wanted)
 
@@ -221,6 +257,12 @@ def _checked_on_error(on_error: str) -> str:
     if on_error not in _ON_ERROR:
         raise PlanError(f"on_error must be one of {', '.join(map(repr, _ON_ERROR))}, not {on_error!r}")
     return on_error
+
+
+def _checked_debug(debug: str | None) -> bool:
+    if debug not in (None, "synchronous"):
+        raise PlanError(f"debug must be 'synchronous' or None, not {debug!r}")
+    return debug is not None
 
 
 def default_streams() -> int:

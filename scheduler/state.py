@@ -13,9 +13,11 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
+from plait.devices import fetch
 from plait.graph import BUFFER, INPUT
 from plait.scheduler.bind import Values
-from plait.scheduler.plan import COMPUTE, LOOP, Plan
+from plait.scheduler.flight import Flight
+from plait.scheduler.plan import COMPUTE, COPY, LOOP, Plan
 
 WAITING, RUNNING, DONE, FAILED, SKIPPED = 0, 1, 2, 3, 4
 MOST_DEMOTIONS = 4
@@ -33,6 +35,7 @@ class RunState:
         priority: int = 0,
         isolate: bool = False,
         traced: bool = False,
+        synchronous: bool = False,
         grain_ns: int = 0,
     ) -> None:
         count = len(plan.calls)
@@ -40,10 +43,14 @@ class RunState:
         self.priority = priority
         self.isolate = isolate
         self.traced = traced
+        self.synchronous = synchronous
         self.grain_ns = grain_ns
         self.values = _bound(plan, inputs)
         self.values[-2] = self
-        self.prepared = not plan.allocates and not plan.program.mutated
+        self.fetched = [
+            index for index in plan.touched_on_host if hasattr(self.values[index], "__cuda_array_interface__")
+        ]
+        self.prepared = not plan.host_made and not plan.program.mutated and not self.fetched
         self.preparing = False
         self.context = contextvars.copy_context()
         self.straight = plan.straight and grain_ns < 20_000
@@ -57,22 +64,27 @@ class RunState:
         self.status = bytearray(0 if self.straight else count)
         self.pending: list[int] = []
         self.uses: list[int] = []
-        self.ready: tuple[list[int], list[int], list[int]] = ([], [], [])
+        kinds = 3 if plan.on_device is None else 3 * len(plan.places)
+        self.lane_kinds = (COMPUTE, COPY, *range(3, kinds))
+        self.ready: list[list[int]] = [[] for _ in range(kinds)]
+        self.flight = None if plan.on_device is None else Flight(self, plan.on_device)
         self.failed_at = -1
         self.errors: list[tuple[int, BaseException, int]] = []
+        self.joins: list[Any] = []  # driver events of the caller's own streams, which device work starts behind
         self.stop_reason: str | None = None
         self.outputs_left = {name: len(writers) for name, writers in plan.output_positions.items()}
         self.outputs_done: list[str] = []
         self.group_use = dict.fromkeys(plan.program.group_limits, 0)
         self.group_wait: dict[str, list[int]] = {}
         self.vtime = 0.0
-        self.queued = [False, False]
+        self.queued = [False] * kinds
         self.mailed = False
         self.begin_ns = self.end_ns = 0
         self.started: list[int] = [0] * count if traced else []
         self.finished: list[int] = [0] * count if traced else []
         self.lanes = bytearray(count if traced else 0)
         self.sizes: list[int] = [0] * len(self.values) if traced else []
+        self.stamps: dict[int, tuple[Any, Any]] = {}  # device items: timed driver events before and behind
         if not self.straight:
             self.count_from(0)
         if self.prepared:
@@ -191,15 +203,13 @@ class RunState:
     def settle(self, position: int, dead: list[Any]) -> None:
         """An item is done: its successors lose a wait; values that nobody needs any more move to ``dead``."""
         plan = self.plan
-        pending = self.pending
         self.status[position] = DONE
         self.settled += 1
-        offsets = plan.successor_offsets
-        for successor in plan.successors[offsets[position] : offsets[position + 1]]:
-            left = pending[successor] - 1
-            pending[successor] = left
-            if not left and self.status[successor] == WAITING:
-                heappush(self.ready[plan.kinds[successor]], successor)
+        if plan.on_device is None:
+            offsets = plan.successor_offsets
+            self.take_wait(plan.successors[offsets[position] : offsets[position + 1]])
+        else:
+            self.take_wait(plan.on_device.late[position])
         self.release(position, dead)
         if plan.groups and position in plan.groups:
             self._leave(position)
@@ -208,6 +218,15 @@ class RunState:
             self.outputs_left[name] = left
             if not left:
                 self.outputs_done.append(name)
+
+    def take_wait(self, successors: list[int]) -> None:
+        """Items lose a wait; who has none left is ready."""
+        pending, status, kinds = self.pending, self.status, self.plan.kinds
+        for successor in successors:
+            left = pending[successor] - 1
+            pending[successor] = left
+            if not left and status[successor] == WAITING:
+                heappush(self.ready[kinds[successor]], successor)
 
     def release(self, position: int, dead: list[Any]) -> None:
         """Give up the item's uses of its slots."""
@@ -241,6 +260,19 @@ class RunState:
         if not self.isolate:
             self.stop("an item failed")
             return
+        self.skip_behind(position, dead)
+
+    def skip(self, position: int, dead: list[Any]) -> None:
+        """What an item was made from turned out to have failed: it counts for nothing, and nothing runs behind it."""
+        self.status[position] = SKIPPED
+        self.settled += 1
+        self.release(position, dead)
+        if self.plan.groups and position in self.plan.groups:
+            self._leave(position)
+        self.skip_behind(position, dead)
+
+    def skip_behind(self, position: int, dead: list[Any]) -> None:
+        """Skip what waits, by any path, for an item that will not be done."""
         offsets, successors = self.plan.successor_offsets, self.plan.successors
         stack = [position]
         while stack:
@@ -280,7 +312,7 @@ class RunState:
             return kind == COMPUTE
         if self.straight:
             return kind == COMPUTE and not self.owned and self.cursor < len(self.plan.calls)
-        return bool(self.ready[kind])
+        return kind < len(self.ready) and bool(self.ready[kind])
 
     @property
     def has_news(self) -> bool:
@@ -302,19 +334,27 @@ class RunState:
     def measure(self, position: int) -> None:
         """Note the bytes of the item's results, for the report."""
         for buffer in self.plan.item(position).outputs:
-            self.sizes[buffer.index] = getattr(self.values[buffer.index], "nbytes", 0)
+            self.measure_slot(buffer.index)
+
+    def measure_slot(self, slot: int) -> None:
+        """Note the bytes of one value."""
+        self.sizes[slot] = getattr(self.values[slot], "nbytes", 0)
 
     def prepare(self) -> BaseException | None:
         """Allocate the run's own buffers, and copy the inputs and constants that it writes. Called without the lock."""
         values = self.values
         mutated = self.plan.program.mutated
         try:
+            for index in self.fetched:
+                values[index] = fetch(values[index], self.joins)
             for buffer in self.plan.program.declared:
+                if buffer.kind == BUFFER and buffer.index not in self.plan.host_made:
+                    continue
                 if buffer.kind == BUFFER:
                     values[buffer.index] = array = _allocated(buffer)
                     if self.traced:
                         self.sizes[buffer.index] = array.nbytes
-                elif buffer.index in mutated and buffer.item is None:
+                elif buffer.index in mutated and buffer.index not in self.fetched:
                     values[buffer.index] = _copied(values[buffer.index])
         except Exception as error:  # a MemoryError, or whatever an input's own copy raises
             return error
@@ -329,7 +369,13 @@ def _allocated(buffer: Any) -> np.ndarray[Any, Any]:
     return np.full(buffer.shape, buffer.value, buffer.dtype)
 
 
+def _is_on_device(value: Any) -> bool:
+    return hasattr(value, "__cuda_array_interface__")
+
+
 def _copied(value: Any) -> Any:
+    if _is_on_device(value):
+        return value  # only devices use it, and a transfer makes the copy
     return value.copy() if isinstance(value, np.ndarray) else copy.deepcopy(value)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from plait.scheduler.device_plan import LAUNCH
 from plait.scheduler.plan import KIND_WORDS
 
 if TYPE_CHECKING:
@@ -77,9 +78,10 @@ def build_trace(
     records = np.empty(len(ran), dtype=RECORD)
     records["item"] = plan.order[ran]
     records["stream"] = np.frombuffer(lanes, dtype=np.uint8)[ran]
-    records["kind"] = np.array(plan.kinds, dtype=np.int8)[ran]
+    kinds = np.array(plan.kinds, dtype=np.int64)[ran]
+    records["kind"] = np.where(kinds < 3, kinds, kinds % 3 != LAUNCH)
     records["start_ns"] = start[ran] - begin_ns
     records["end_ns"] = np.array(finished, dtype=np.int64)[ran] - begin_ns
     records = records[np.argsort(records["start_ns"], kind="stable")]
-    names = tuple(item.name for item in plan.program.items)
+    names = tuple(item.name for item in plan.work)
     return Trace(records, streams, plan.device, names, end_ns - begin_ns)

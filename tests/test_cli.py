@@ -2,10 +2,14 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from plait.cli import devices
 from plait.cli.main import main
+from plait.devices.gpu.describe import GpuDescription
+from plait.devices.platforms import AbsentPlatform
 
 PROGRAM = """
 import networkx as nx
@@ -104,7 +108,32 @@ def test_devices_lists_the_host(capsys):
     assert main(["devices"]) == 0
     assert capsys.readouterr().out.startswith("host: ")
     assert main(["devices", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["usable_cores"] >= 1
+    description, _ = json.JSONDecoder().raw_decode(capsys.readouterr().out)
+    assert description["usable_cores"] >= 1
+
+
+def test_devices_lists_every_platform(capsys, monkeypatch):
+    gpu = GpuDescription(name="Imaginary", platform="hip", ordinal=0, architecture="gfx90a", multiprocessors=104)
+    there = SimpleNamespace(
+        name="hip",
+        absent=None,
+        devices=lambda: (
+            SimpleNamespace(name="hip:0", description=gpu),
+            SimpleNamespace(name="hip:1", description="odd"),
+        ),
+    )
+    monkeypatch.setattr(devices, "platforms", lambda: (AbsentPlatform("cuda", "nothing\n  here"), there))
+    assert main(["devices"]) == 0
+    assert capsys.readouterr().out == (
+        "cuda: absent: nothing here\n"
+        "hip:0: Imaginary, gfx90a, 104 multiprocessors, 1 stream priority level(s)\n"
+        "hip:1: odd\n"
+    )
+    assert main(["devices", "--json"]) == 0
+    text = capsys.readouterr().out
+    description, end = json.JSONDecoder().raw_decode(text)
+    assert description["architecture"] == "gfx90a"
+    assert text[end:] == '\n"odd"\n'
 
 
 def test_bench_and_stress_run(capsys):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -34,8 +36,11 @@ class RandomProgram:
     seed: int
 
 
-def random_program(seed: int, items: int = 40) -> RandomProgram:
-    """Integer arithmetic on slices of shared buffers and on results, so that any wrong order shows in the bytes."""
+def random_program(seed: int, items: int = 40, devices: Sequence[str | None] = ()) -> RandomProgram:
+    """Integer arithmetic on slices of shared buffers and on results, so that any wrong order shows in the bytes.
+
+    With ``devices`` (names, None for no wish) every item that can asks for one of them at random.
+    """
     random = Random(seed)
     graph = Graph(f"random-{seed}")
     shapes = [(random.randint(4, 24), random.randint(1, 6)) for _ in range(random.randint(1, 4))]
@@ -47,7 +52,8 @@ def random_program(seed: int, items: int = 40) -> RandomProgram:
         pool.append(graph.input(f"input{k}", shape, "int64"))
     results: list[Any] = []
     for k in range(items):
-        _random_item(graph, random, pool, results, k)
+        with graph.defaults(device=random.choice(devices)) if devices else nullcontext():
+            _random_item(graph, random, pool, results, k)
     for k, buffer in enumerate(pool):
         graph.output(f"pool{k}", buffer)
     for k, result in enumerate(random.sample(results, min(5, len(results)))):
@@ -75,7 +81,8 @@ def _random_item(graph: Graph, random: Random, pool: list[Any], results: list[An
         sources = [read(_slice(random, random.choice(pool)))]
         sources += random.sample(results, min(len(results), random.randint(0, 3)))
         function = amix if random.random() < 0.1 else mix
-        results.append(graph.call(function, k, [sources[0], {"rest": sources[1:]}], *extra))
+        where = graph.options(device=None) if function is amix else graph
+        results.append(where.call(function, k, [sources[0], {"rest": sources[1:]}], *extra))
 
 
 def _slice(random: Random, buffer: Any) -> Any:
@@ -92,22 +99,28 @@ def _slice(random: Random, buffer: Any) -> Any:
     return buffer[tuple(keys)]
 
 
-def total(value: Any) -> int:
-    """A sum over nested integers and arrays that no two different orders of writing share by accident."""
+def total(value: Any) -> Any:
+    """A sum over nested integers and arrays that no two different orders of writing share by accident.
+
+    Of device arrays it is a device array of no dimensions: nothing waits for it.
+    """
     if isinstance(value, dict):
         return total(list(value.values()))
     if isinstance(value, list | tuple):
         return sum((place + 1) * total(part) for place, part in enumerate(value)) % 1_000_003
-    weights = np.arange(1, np.size(value) + 1, dtype=np.int64)
-    return int((np.ravel(value) * weights).sum() % 1_000_003)
+    if isinstance(value, int):
+        return value % 1_000_003
+    like = {} if isinstance(value, np.ndarray | np.generic) else {"like": value}
+    weights = np.arange(1, value.size + 1, dtype=np.int64, **like)
+    return (value.ravel() * weights).sum() % 1_000_003
 
 
-def mix(*values: Any) -> int:
+def mix(*values: Any) -> Any:
     """A number that depends on every value and its place."""
     return total(list(values))
 
 
-async def amix(*values: Any) -> int:
+async def amix(*values: Any) -> Any:
     """As ``mix``, awaited."""
     return total(list(values))
 

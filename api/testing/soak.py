@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -18,25 +19,33 @@ class Planted(Exception):
     """The failure that a soak plants."""
 
 
-async def soak(seeds: range, streams: int, items: int = 40) -> int:
-    """Run a random program per seed and compare bytes; AssertionError names the seed. Returns how many were run."""
-    async with open_scheduler(devices="host", streams=streams) as scheduler, trio.open_nursery() as nursery:
+async def soak(seeds: range, streams: int, items: int = 40, devices: Sequence[str | None] = ()) -> int:
+    """Run a random program per seed and compare bytes; AssertionError names the seed. Returns how many were run.
+
+    With ``devices``, items ask for one of them at random.
+    """
+    async with (
+        open_scheduler(devices="all" if devices else "host", streams=streams) as scheduler,
+        trio.open_nursery() as nursery,
+    ):
         limit = trio.CapacityLimiter(4)
         for seed in seeds:
             await limit.acquire_on_behalf_of(seed)
-            nursery.start_soon(_one_and_release, scheduler, seed, items, limit)
+            nursery.start_soon(_one_and_release, scheduler, seed, items, devices, limit)
     return len(seeds)
 
 
-async def _one_and_release(scheduler: Scheduler, seed: int, items: int, limit: trio.CapacityLimiter) -> None:
+async def _one_and_release(
+    scheduler: Scheduler, seed: int, items: int, devices: Sequence[str | None], limit: trio.CapacityLimiter
+) -> None:
     try:
-        await _one(scheduler, seed, items)
+        await _one(scheduler, seed, items, devices)
     finally:
         limit.release_on_behalf_of(seed)
 
 
-async def _one(scheduler: Scheduler, seed: int, items: int) -> None:
-    program = random_program(seed, items)
+async def _one(scheduler: Scheduler, seed: int, items: int, devices: Sequence[str | None]) -> None:
+    program = random_program(seed, items, devices)
     plan = scheduler.compile(program.graph)
     check_plan(plan)
     expected = await trio.to_thread.run_sync(lambda: run_serial(program.graph, **program.inputs))

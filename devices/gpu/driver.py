@@ -16,7 +16,7 @@ _STICKY = frozenset({4, 46, 214, 219, 220, 226, 700, 702, 707, 709, 710, 714, 71
 @functools.cache
 def cupy() -> Any:
     """The CuPy module; ImportError where it is not installed or its libraries are missing."""
-    import cupy as module
+    import cupy as module  # noqa: PLC0415 - an extra, needed from here on
 
     return module
 
@@ -28,15 +28,21 @@ def runtime() -> Any:
 
 
 @functools.cache
+def event_class() -> Any:
+    """``cupy.cuda.Event``, whose arguments are ``block`` and ``disable_timing``."""
+    return cupy().cuda.Event
+
+
+@functools.cache
 def platform_name() -> str:
     """``"hip"`` or ``"cuda"``, by what the installed CuPy was built for."""
     return "hip" if runtime().is_hip else "cuda"
 
 
 def error(status: int, device: str, doing: str) -> DeviceError:
-    """The plait error for a driver's status: OutOfMemory, DeviceLost for what no later call survives, or DeviceError."""
+    """The plait error for a status: OutOfMemory, DeviceLost for what no later call survives, or DeviceError."""
     try:
-        text = f"{runtime().getErrorName(status)}: {runtime().getErrorString(status)}"
+        text = str(runtime().CUDARuntimeError(status))
     except Exception:  # a code that this driver has no words for
         text = f"driver status {status}"
     if status == _OUT_OF_MEMORY:

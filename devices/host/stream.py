@@ -55,6 +55,11 @@ class HostStream:
         """Whether other streams wait for a worker; long operations that can be split should then make way."""
         return self._pool.contended
 
+    @property
+    def closed(self) -> bool:
+        """Whether it refuses what comes."""
+        return self._closed
+
     @uninterrupted
     def enqueue(self, function: Callable[..., object], /, *args: Any, **kwargs: Any) -> None:
         """Call ``function`` on a worker thread in stream order; its result is dropped, its exception fails
@@ -82,7 +87,7 @@ class HostStream:
     def fill(self, target: Any, value: Any) -> None:
         """Set every element of ``target`` to ``value``."""
         to = self._writable(target, "fill")
-        self.enqueue(np.copyto, to, self._element(value, to.dtype))
+        self.enqueue(np.copyto, to, self.element(value, to.dtype))
 
     @uninterrupted
     def record(self, event: Event | None = None, *, timing: bool = True) -> HostEvent:
@@ -158,7 +163,7 @@ class HostStream:
             raise DeviceError(f"{what} on stream {self.name}: the target is read-only")
         return target
 
-    def _element(self, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    def element(self, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """The value as one element; across kinds (0 for a bool, 2.0 for an int) only if it stays the same."""
         element = np.zeros((), dtype)
         try:

@@ -1,26 +1,29 @@
-"""Builds the rig's libraries for the installed CuPy ROCm wheel, once per content of the sources, in a cache folder."""
+"""Build the rig's libraries for the CuPy wheel of the running interpreter, once for each content.
+
+CuPy's extension modules say which libraries they need and which symbols, with versions, they want from each. The ones
+that the rig implements come from ``src``; the others are stubs that answer with an error.
+"""
 
 from __future__ import annotations
 
+import collections
 import hashlib
-import importlib.metadata
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
-from collections import defaultdict
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-RUNTIME = "libamdhip64"
-# Which of the symbols that CuPy wants without saying from where belong to which library.
+SOURCES = HERE / "src"
+
+# What the unversioned symbols of a library begin with; versioned ones are told apart by their version as well.
 PREFIXES = {
+    "libamdhip64": r"(?:__hip|hip[A-Z])",
     "libhipblas": "hipblas",
     "libhipfft": "hipfft",
     "libhiprand": "hiprand",
@@ -31,183 +34,166 @@ PREFIXES = {
     "librocsolver": "rocsolver",
     "libroctracer64": "roctracer",
     "libroctx64": "roctx",
-    RUNTIME: r"(?:__hip|hip[A-Z])",
 }
-NEEDED = re.compile(r"NEEDED\s+(lib(?:hip|roc|rccl|amd)\S+)")
-COMPILE = ["g++", "-std=c++17", "-O2", "-g", "-pthread", "-fPIC", "-fvisibility=hidden"]
-LINK = ["g++", "-shared", "-pthread"]
+RUNTIME, BLAS, COMPILER = "libamdhip64.so.7", "libhipblas", "libhiprtc.so.7"
 
 
-class BuildError(RuntimeError):
-    """The rig cannot be built here; the message says what is missing or what the compiler said."""
-
-
-@dataclass(frozen=True, slots=True)
-class Library:
-    """One library that CuPy needs: its file name and the symbols wanted from it, each with its version or ''."""
+@dataclass
+class Wanted:
+    """What CuPy wants of one library: symbol names with their versions, empty where a symbol has none."""
 
     soname: str
-    symbols: dict[str, str]
+    symbols: dict[str, str] = field(default_factory=dict)
 
     @property
     def stem(self) -> str:
         return self.soname.split(".")[0]
 
 
-def wheel() -> importlib.metadata.Distribution | None:
-    """The installed CuPy ROCm wheel, found without importing it."""
-    found = importlib.metadata.distributions()
-    return next((d for d in found if (d.metadata["Name"] or "").lower().startswith("cupy-rocm")), None)
+class BuildError(Exception):
+    """The rig cannot be built, and why."""
 
 
 def build() -> Path:
-    """The folder with the rig for this CuPy wheel and compiler: ``lib``, ``include``, ``bin``. Built if it is missing.
-
-    Safe against other builders: each works in a folder of its own, and the first rename wins.
-    Raises BuildError if a tool or the wheel is missing or the compiler refuses.
-    """
-    missing = [tool for tool in ("g++", "nm", "objdump") if shutil.which(tool) is None]
-    if missing:
-        raise BuildError(f"the rig needs {', '.join(missing)}: install g++ and binutils (Debian: apt install g++)")
-    installed = wheel()
-    if installed is None:
-        raise BuildError("the rig needs the CuPy ROCm wheel: pip install cupy-rocm-7-0, beside no other CuPy wheel")
+    """The folder of the built libraries: from the cache, or built into it. BuildError says what is missing."""
+    for tool in ("g++", "gcc", "nm", "objdump"):
+        if shutil.which(tool) is None:
+            raise BuildError(f"the rig needs {tool}: install g++ and binutils")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plait-hiprig"
-    target = cache / _key(installed)
-    if target.is_dir():
-        return target
-    cache.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix="building-", dir=cache))
-    try:
-        _build_into(scratch)
-        scratch.chmod(0o755)
-        try:
-            scratch.rename(target)
-        except OSError:
-            if not target.is_dir():
-                raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return target
+    target = cache / _digest()
+    if not target.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+            made = Path(scratch) / "rig"
+            (made / "lib").mkdir(parents=True)
+            _build_into(made / "lib")
+            shutil.copytree(HERE / "include", made / "include")  # where the kernel compiler looks for it
+            try:
+                made.rename(target)
+            except OSError:  # another builder was faster, with the same content
+                if not target.exists():
+                    raise
+    return target / "lib"
 
 
-def _key(installed: importlib.metadata.Distribution) -> str:
-    """What the libraries depend on: our sources, the compiler, the wheel."""
-    digest = hashlib.sha256()
-    sources = [HERE / "build.py", *(path for name in ("src", "include", "bin") for path in (HERE / name).rglob("*"))]
-    for path in sorted(path for path in sources if path.is_file()):
-        digest.update(f"{path.relative_to(HERE)}\0".encode() + path.read_bytes())
-    digest.update(_output("g++", "--version").encode())
-    digest.update(f"{installed.metadata['Name']} {installed.version}".encode())
-    return digest.hexdigest()[:16]
+def _digest() -> str:
+    """A name for the content: sources, compiler, the wheel."""
+    content = hashlib.sha256()
+    for path in sorted([*SOURCES.rglob("*"), *(HERE / "include").rglob("*"), Path(__file__)]):
+        if path.is_file():
+            content.update(str(path.relative_to(HERE)).encode() + b"\0" + path.read_bytes())
+    content.update(_output("g++", "--version").encode())
+    for library in sorted(_site().glob("cupy*/RECORD")) + sorted(_site().glob("cupy_*.dist-info/RECORD")):
+        content.update(library.read_bytes())
+    return content.hexdigest()[:20]
 
 
-def _build_into(root: Path) -> None:
-    lib, objects = root / "lib", root / "objects"
-    lib.mkdir()
-    objects.mkdir()
-    for name in ("include", "bin"):
-        shutil.copytree(HERE / name, root / name)
-    (root / "bin" / "hipcc").chmod(0o755)
-    sources = sorted((HERE / "src").glob("*.cpp"))
-    # The kernel compiler is slow to start otherwise: the slowest source goes first.
-    sources.sort(key=lambda path: -path.stat().st_size)
-    include = f"-I{root / 'include'}"
-    _run_all([*COMPILE, include, "-c", str(path), "-o", str(objects / f"{path.stem}.o")] for path in sources)
-    libraries = _wanted_libraries()
-    for library in libraries:
-        if library.stem == RUNTIME:
-            apart = {"rtc", "blas"}
-            own = [str(objects / f"{path.stem}.o") for path in sources if path.stem not in apart]
-            _link_runtime(library, own, lib, objects)
-    runtime = next(str(path) for path in lib.glob(f"{RUNTIME}.so.*"))
-    rtc = "libhiprtc.so.7"  # CuPy opens it when it first compiles
-    commands = [[*LINK, f"-Wl,-soname,{rtc}", str(objects / "rtc.o"), "-ldl", "-o", str(lib / rtc)]]
-    for library in libraries:
-        if library.stem != RUNTIME:
-            own = [str(objects / "blas.o"), runtime] if library.stem == "libhipblas" else []
-            commands.append(_stub_command(library, own, lib, objects))
-    _run_all(commands)
-    shutil.rmtree(objects)
+def _site() -> Path:
+    found = importlib.util.find_spec("cupy")
+    if found is None or found.origin is None:
+        raise BuildError("the rig is built for CuPy's ROCm wheel: install cupy-rocm-7-0")
+    return Path(found.origin).parent.parent
 
 
-def _wanted_libraries() -> list[Library]:
-    """What the extension modules of the wheel are linked against, read from their dynamic sections."""
-    spec = importlib.util.find_spec("cupy")
-    if spec is None or spec.origin is None:
-        raise BuildError("the CuPy wheel is installed but not importable")
-    site = Path(spec.origin).parent.parent
-    modules = [str(path) for path in sorted(site.glob("cupy*/**/*.so"))]
-    with ThreadPoolExecutor() as pool:
-        headers = list(pool.map(lambda path: _output("objdump", "-p", path), modules))
-        undefined = list(pool.map(lambda path: _output("nm", "-D", "--undefined-only", path), modules))
-    sonames = {name for text in headers for name in NEEDED.findall(text)}
+def _build_into(folder: Path) -> None:
+    first: list[list[str]] = [_compiler_library(folder)]
+    then: list[list[str]] = []
+    for wanted in _wanted():
+        flags = _flags(folder, wanted)
+        if wanted.soname == RUNTIME:
+            first.append(_runtime(folder, wanted, flags))
+        elif wanted.stem == BLAS:
+            then.append(_blas(folder, wanted, flags))
+        else:
+            stubs = _stubs(folder, wanted, set(wanted.symbols))
+            first.append(["gcc", *flags, str(stubs), "-o", str(folder / wanted.soname)])
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        for batch in (first, then):
+            for done in threads.map(_compile, batch):
+                if done.returncode:
+                    raise BuildError(f"{' '.join(done.args)}\n{done.stderr[:4000]}")
+    for leftover in [*folder.glob("*.c"), *folder.glob("*.o"), *folder.glob("*.map")]:
+        leftover.unlink()
+
+
+def _wanted() -> list[Wanted]:
+    sonames: set[str] = set()
     symbols: dict[str, str] = {}
-    for line in "".join(undefined).splitlines():
-        name, _, version = line.split()[-1].partition("@")
-        symbols[name] = version
-    return [
-        Library(soname, {n: v for n, v in symbols.items() if re.match(PREFIXES[soname.split(".")[0]], n)})
-        for soname in sorted(sonames)
-    ]
+    for module in _site().glob("cupy*/**/*.so"):
+        sonames.update(re.findall(r"NEEDED\s+(lib(?:hip|roc|rccl|amd)\S+)", _output("objdump", "-p", str(module))))
+        for line in _output("nm", "-D", "--undefined-only", str(module)).splitlines():
+            name, _, version = line.split()[-1].partition("@")
+            symbols[name] = version
+    found = []
+    for soname in sorted(sonames):
+        wanted = Wanted(soname)
+        prefix = PREFIXES.get(wanted.stem)
+        if prefix is None:
+            raise BuildError(f"this CuPy needs {soname}, which the rig does not know")
+        wanted.symbols = {name: version for name, version in symbols.items() if re.match(prefix, name)}
+        found.append(wanted)
+    if RUNTIME not in sonames:
+        raise BuildError(f"this CuPy does not need {RUNTIME}: the rig is for the wheel cupy-rocm-7-0")
+    return found
 
 
-def _version_script(library: Library, path: Path, *, extra: str = "") -> list[str]:
-    """Flags that give the exported symbols the versions that the wheel was linked with; none if it has none."""
-    nodes = defaultdict(list)
-    for name, version in library.symbols.items():
-        nodes[version].append(name)
-    nodes.pop("", None)
-    if not nodes:
-        return []
-    exports = {version: "; ".join(sorted(names)) for version, names in sorted(nodes.items())}
-    text = "".join(f"{version} {{ global: {names}; }};\n" for version, names in exports.items())
-    path.write_text(text + extra)
-    return [f"-Wl,--version-script={path}"]
+def _flags(folder: Path, wanted: Wanted) -> list[str]:
+    """Linker flags: the library's name, and a version script where CuPy asks for versions."""
+    nodes: dict[str, list[str]] = collections.defaultdict(list)
+    for name, version in wanted.symbols.items():
+        if version:
+            nodes[version].append(name)
+    flags = [f"-Wl,-soname,{wanted.soname}", "-shared", "-fPIC"]
+    if nodes:
+        script = folder / f"{wanted.stem}.map"
+        lines = [f"{version} {{ global: {'; '.join(sorted(names))}; }};" for version, names in sorted(nodes.items())]
+        if wanted.soname == RUNTIME:
+            lines.append("HIPCPU { global: hipcpu_*; local: *; };")
+        script.write_text("\n".join(lines) + "\n")
+        flags.append(f"-Wl,--version-script={script}")
+    return flags
 
 
-def _link_runtime(library: Library, own: list[str], lib: Path, objects: Path) -> None:
-    """The HIP runtime itself, with every symbol that CuPy wants from it."""
-    extra = "HIPRIG { global: hipcpu_*; local: *; };\n"
-    script = _version_script(library, objects / "runtime.map", extra=extra)
-    target = lib / library.soname
-    _run([*LINK, f"-Wl,-soname,{library.soname}", *script, *own, "-ldl", "-o", str(target)])
-    defined = _output("nm", "-D", "--defined-only", str(target)).splitlines()
-    lacking = sorted(set(library.symbols) - {line.split()[-1].partition("@")[0] for line in defined})
-    if lacking:
-        raise BuildError(f"this CuPy wheel wants what the rig's runtime lacks: {', '.join(lacking)}")
+def _runtime(folder: Path, wanted: Wanted, flags: list[str]) -> list[str]:
+    sources = sorted(SOURCES.glob("hip*.cpp"))
+    text = "".join(source.read_text() for source in sources)
+    missing = sorted(set(wanted.symbols) - set(re.findall(r"\b(_*hip[A-Za-z0-9_]*)\(", text)))
+    if missing:
+        raise BuildError(f"this CuPy wants functions that the rig lacks: {', '.join(missing)}")
+    command = ["g++", "-std=c++17", "-O2", "-g", "-w", "-pthread", *flags, *map(str, sources)]
+    return [*command, "-o", str(folder / wanted.soname), "-ldl"]
 
 
-def _stub_command(library: Library, own: list[str], lib: Path, objects: Path) -> list[str]:
-    """Links a library whose functions, but for those that ``own`` defines, fail with status 1."""
-    have = {line.split()[-1] for path in own for line in _output("nm", "--defined-only", path).splitlines() if line}
-    stub = objects / f"{library.stem}.stub.c"
-    names = sorted(set(library.symbols) - have)
-    lines = [f'__attribute__((visibility("default"))) int {name}(void) {{ return 1; }}\n' for name in names]
-    stub.write_text("".join(lines) or "int hiprig_placeholder;\n")
-    script = _version_script(library, objects / f"{library.stem}.map")
-    # gcc and g++ differ in what they link: only the BLAS needs the C++ library.
-    tool = "g++" if own else "gcc"
-    language = ["-x", "c", str(stub), "-x", "none"]
-    soname = f"-Wl,-soname,{library.soname}"
-    return [tool, "-shared", "-fPIC", "-w", soname, *script, *language, *own, "-o", str(lib / library.soname)]
+def _blas(folder: Path, wanted: Wanted, flags: list[str]) -> list[str]:
+    source = SOURCES / "blas.cpp"
+    text = source.read_text()
+    gemm = {f"hipblas{letter}gemm" for letter in "SDCZ"}
+    rest = {name for name in wanted.symbols if name not in text and name not in gemm}
+    stubs, made = _stubs(folder, wanted, rest), folder / f"{wanted.stem}.o"
+    subprocess.run(["gcc", "-w", "-fPIC", "-c", str(stubs), "-o", str(made)], check=True)
+    command = ["g++", "-std=c++17", "-O2", "-w", *flags, str(source), str(made), str(folder / RUNTIME)]
+    return [*command, "-o", str(folder / wanted.soname)]
+
+
+def _compiler_library(folder: Path) -> list[str]:
+    command = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", "-w", f"-Wl,-soname,{COMPILER}"]
+    return [*command, str(SOURCES / "rtc.cpp"), "-o", str(folder / COMPILER), "-ldl"]
+
+
+def _stubs(folder: Path, wanted: Wanted, names: set[str]) -> Path:
+    """A C file whose functions answer every call with an error."""
+    path = folder / f"{wanted.stem}.c"
+    path.write_text("".join(f"int {name}(void) {{ return 1; }}\n" for name in sorted(names)) or "int hipcpu_nothing;\n")
+    return path
+
+
+def _compile(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def _output(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise BuildError(f"{' '.join(command)}\n{done.stderr[:4000]}")
-
-
-def _run_all(commands: Iterable[list[str]]) -> None:
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(_run, commands))
-
-
 if __name__ == "__main__":
     print(build())
-    sys.exit()

@@ -1,44 +1,37 @@
-"""The rig stands before any module of this folder is imported; without the CuPy ROCm wheel the folder is skipped."""
+"""Tests here run on the rig, where CuPy's ROCm wheel is installed; elsewhere they are skipped."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib.metadata
+import sys
 from pathlib import Path
 
 import pytest
 
-from hiprig import rig
-from hiprig.build import wheel
+sys.path.insert(0, str(Path(__file__).parent))
 
-REASON = (
-    "needs the CuPy ROCm wheel and g++, in an environment without another CuPy: "
-    "pip install -e '.[test]' cupy-rocm-7-0 && python -m pytest tests/hiprig"
-)
-HERE = Path(__file__).resolve().parent
+import rig
+
+WHEEL = "cupy-rocm-7-0"
 
 
-class SkippedModule(pytest.Module):
-    """A test module that is not even imported, since its imports need CuPy."""
-
-    def collect(self) -> list[pytest.Item | pytest.Collector]:
-        pytest.skip(REASON, allow_module_level=True)
-
-
-def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
-    if wheel() is None:
-        return SkippedModule.from_parent(parent, path=module_path)
-    rig.enter(devices=2)
+def _absent() -> str | None:
+    try:
+        importlib.metadata.version(WHEEL)
+    except importlib.metadata.PackageNotFoundError:
+        return f"needs the rig: pip install {WHEEL} in an environment of its own, then python -m pytest tests/hiprig"
     return None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.rig)
+if _absent() is None:
+    rig.enter()
+    collect_ignore_glob: list[str] = []
+else:
+    collect_ignore_glob = ["test_*.py"]
 
 
 @pytest.fixture(autouse=True)
-def whole_rig() -> Iterator[None]:
-    """Every test finds the rig, and leaves it, as it was built: nothing held, failing, slowed or traced."""
+def _restored():
+    """Nothing stays held or failed after a test."""
     yield
-    rig.reset()
+    rig.restore()

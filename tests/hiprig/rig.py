@@ -1,108 +1,91 @@
-"""Puts the rig in place before CuPy is imported, and steers it: hold engines, make calls fail, slow copies down."""
+"""Put CuPy on the rig, and steer the rig: hold engines, inject faults, set speeds, read what happened."""
 
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from hiprig.build import build
-
-Engine = Literal["compute", "h2d", "d2h", "peer", "host"]
-Work = Literal["kernel", "copy"]
-
-OUT_OF_MEMORY = 2
-ILLEGAL_ADDRESS = 700
-LAUNCH_FAILURE = 719
-NO_DEVICE = 100
+HERE = Path(__file__).resolve().parent
+RUNTIME = "libamdhip64.so.7"
+ENGINES = ("compute", "h2d", "d2h")
+LAUNCH_FAILURE, ILLEGAL_ADDRESS, OUT_OF_MEMORY = 719, 700, 2
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """One operation that an engine, or a stream's host function, has run. Times in ns of the monotonic clock."""
-
-    device: int
-    stream: int
-    kind: str
-    name: str
-    nbytes: int
-    started_ns: int
-    ended_ns: int
-
-
-class _Runtime:
-    """The rig's library in this process; set by enter()."""
-
-    library: ctypes.CDLL | None = None
-
-
-def environment(root: Path) -> dict[str, str]:
-    """The variables that a process needs for the rig in ``root``; LD_LIBRARY_PATH serves processes started from it."""
-    search = os.environ.get("LD_LIBRARY_PATH", "")
-    lib = str(root / "lib")
+def environment(libraries: Path) -> dict[str, str]:
+    """What CuPy must find in the environment to run on the rig whose libraries are in a folder."""
+    path = os.environ.get("PATH", "")
+    mine = str(HERE / "bin")
     return {
-        "ROCM_HOME": str(root),
-        "PATH": f"{root / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-        "CUPY_CACHE_DIR": str(root / "kernels"),
-        "LD_LIBRARY_PATH": f"{lib}{os.pathsep}{search}" if search else lib,
+        "ROCM_HOME": str(HERE),
+        "PATH": path if mine in path.split(os.pathsep) else f"{mine}{os.pathsep}{path}",
+        "CUPY_CACHE_DIR": str(libraries.parent / "kernels"),
     }
 
 
-def enter(devices: int = 2) -> Path:
-    """Build the rig if needed and make this process, and those it starts, use it. Again is harmless.
+def enter(devices: int = 2) -> None:
+    """Build the rig if need be and load it into this process; before CuPy is imported.
 
-    ``devices`` counts only if HIPCPU_DEVICES is not set. Raises RuntimeError if CuPy was imported before,
-    BuildError if the rig cannot be built.
+    RuntimeError if CuPy is here already, without the rig.
     """
-    root = build()
-    if _Runtime.library is not None:
-        return root
+    if is_entered():
+        return
     if "cupy" in sys.modules:
-        raise RuntimeError("rig.enter() must come before the first import of cupy")
+        raise RuntimeError("CuPy was imported before the rig was entered")
+    libraries = _build()
+    os.environ.update(environment(libraries))
     os.environ.setdefault("HIPCPU_DEVICES", str(devices))
-    if os.environ.get("ROCM_HOME") != str(root):
-        os.environ.update(environment(root))
-    (runtime,) = (root / "lib").glob("libamdhip64.so.*")
-    library = ctypes.CDLL(str(runtime), ctypes.RTLD_GLOBAL)  # first: the others are linked against it
-    for path in (root / "lib").glob("*.so.*"):
-        ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
-    library.hipcpu_control.argtypes = [ctypes.c_char_p]
-    library.hipcpu_trace.restype = ctypes.c_char_p
-    _Runtime.library = library
-    return root
+    os.environ.setdefault("HIPCPU_POISON", "1")
+    names = sorted(path.name for path in libraries.glob("*.so.*"))
+    for name in [RUNTIME, *(name for name in names if name != RUNTIME)]:
+        ctypes.CDLL(str(libraries / name), ctypes.RTLD_GLOBAL)
 
 
-def _library() -> ctypes.CDLL:
-    if _Runtime.library is None:
-        raise RuntimeError("rig.enter() comes first")
-    return _Runtime.library
+def is_entered() -> bool:
+    """Whether the rig's runtime is loaded into this process."""
+    return _library() is not None
+
+
+def command_environment(devices: int = 2) -> dict[str, str]:
+    """The environment for a child process that runs on the rig, by the loader's path."""
+    libraries = _build()
+    return {
+        **os.environ,
+        **environment(libraries),
+        "LD_LIBRARY_PATH": str(libraries),
+        "HIPCPU_DEVICES": os.environ.get("HIPCPU_DEVICES", str(devices)),
+        "HIPCPU_POISON": os.environ.get("HIPCPU_POISON", "1"),
+    }
 
 
 def control(command: str) -> None:
-    """Send one control command as the README lists them. Raises ValueError if the rig does not know it."""
-    if _library().hipcpu_control(command.encode()) != 0:
-        raise ValueError(f"the rig does not know the command {command!r}")
+    """Give the rig a command; the README lists them. ValueError if it knows none such."""
+    library = _library()
+    if library is None:
+        raise RuntimeError("the rig is not loaded")
+    if library.hipcpu_control(command.encode()) != 0:
+        raise ValueError(f"the rig does not understand {command!r}")
 
 
-def hold(engine: Engine, device: int = 0) -> None:
-    """Let the engine start nothing more until release(); what runs already goes on."""
+def hold(engine: str, device: int = 0) -> None:
+    """Let an engine finish what it is at and begin nothing more."""
     control(f"hold {engine} {device}")
 
 
-def release(engine: Engine, device: int = 0) -> None:
+def release(engine: str, device: int = 0) -> None:
     """Let a held engine go on."""
     control(f"release {engine} {device}")
 
 
 @contextmanager
-def held(engine: Engine, device: int = 0) -> Iterator[None]:
-    """Hold the engine for a block, and release it whatever happens."""
+def held(engine: str, device: int = 0) -> Iterator[None]:
+    """An engine held inside the block."""
     hold(engine, device)
     try:
         yield
@@ -110,58 +93,76 @@ def held(engine: Engine, device: int = 0) -> Iterator[None]:
         release(engine, device)
 
 
-def fail(call: str, status: int, nth: int = 1) -> None:
-    """Make the nth next call of a HIP function, such as ``hipMalloc``, return ``status``; once."""
-    control(f"fail {call} {status} {nth}")
+def fail(call: str, status: int, count: int = 1) -> None:
+    """Let the next ``count`` calls of a runtime function answer with a status."""
+    control(f"fail {call} {status} {count}")
 
 
-def fail_async(kind: Work, status: int, nth: int = 1) -> None:
-    """Make the nth kernel or copy from now on fail: its device then stays failed until clear()."""
-    control(f"fail async:{kind} {status} {nth}")
+def fail_async(kind: str, status: int, count: int = 1) -> None:
+    """Let the next ``count`` kernels or copies that begin fail; their device is lost from then on."""
+    control(f"fail async:{kind} {status} {count}")
 
 
 def clear() -> None:
-    """Forget the faults that are still to come, and heal failed devices."""
+    """Forget faults; lost devices answer again."""
     control("clear")
 
 
-def set_gbps(gbps: float) -> None:
-    """Bandwidth of the copy engines, in GB/s (1e9 bytes); 0 is as fast as the machine copies."""
-    control(f"set gbps {gbps}")
-
-
-def set_kernel_us(duration_us: float) -> None:
-    """The least time that a kernel takes, in microseconds."""
-    control(f"set kernel_us {duration_us}")
-
-
-def set_slots(slots: int) -> None:
-    """How many kernels run at once on a device."""
-    control(f"set slots {slots}")
-
-
-def trace_on() -> None:
-    """Start recording what runs, from an empty trace."""
-    control("trace on")
-
-
-def trace_off() -> None:
-    """Stop recording, and drop what was recorded."""
-    control("trace off")
-
-
-def trace() -> list[Span]:
-    """What has run since trace_on(), in the order in which it ended."""
-    return [Span(*entry) for entry in json.loads(_library().hipcpu_trace())]
-
-
-def reset() -> None:
-    """Back to how the rig began: nothing held, no fault, engines at the speed of the environment, no trace."""
-    for device in range(int(os.environ["HIPCPU_DEVICES"])):
-        for engine in ("compute", "h2d", "d2h"):
-            control(f"release {engine} {device}")
+def restore(devices: int = 2) -> None:
+    """Nothing held, nothing failed, no set speeds."""
+    for device in range(devices):
+        for engine in ENGINES:
+            release(engine, device)
     clear()
     set_gbps(0)
     set_kernel_us(0)
-    set_slots(4)
-    trace_off()
+
+
+def set_gbps(gbps: float) -> None:
+    """Bandwidth of each copy engine, 10^9 bytes a second; 0 is as fast as memory is."""
+    control(f"set gbps {gbps}")
+
+
+def set_kernel_us(microseconds: float) -> None:
+    """Least time of each kernel."""
+    control(f"set kernel_us {microseconds}")
+
+
+def set_slots(slots: int) -> None:
+    """How many kernels run side by side on a device."""
+    control(f"set slots {slots}")
+
+
+@contextmanager
+def traced() -> Iterator[list[dict[str, Any]]]:
+    """What the rig's engines did inside the block; the list is filled when it ends."""
+    found: list[dict[str, Any]] = []
+    library = _library()
+    if library is None:
+        raise RuntimeError("the rig is not loaded")
+    control("trace on")
+    try:
+        yield found
+    finally:
+        control("trace off")
+        found.extend(json.loads(library.hipcpu_trace()))
+
+
+def _build() -> Path:
+    spec = importlib.util.spec_from_file_location("hiprig_build", HERE / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return Path(module.build())
+
+
+def _library() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL(RUNTIME, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        library.hipcpu_control.argtypes = [ctypes.c_char_p]
+        library.hipcpu_trace.restype = ctypes.c_char_p
+    except (OSError, AttributeError):
+        return None
+    return library

@@ -1,27 +1,11 @@
-"""Runs a command with the rig in place: ``python tests/hiprig/run.py python script.py``."""
-
-from __future__ import annotations
+"""Run a command on the rig: ``python tests/hiprig/run.py python -m pytest ...``."""
 
 import os
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from hiprig.build import BuildError, build
-from hiprig.rig import environment
-
-
-def main(command: list[str]) -> None:
-    """Replace this process by the command. Exits with a message if the rig cannot be built or no command is given."""
-    if not command:
-        sys.exit(f"usage: {sys.argv[0]} COMMAND [ARGUMENT ...]")
-    try:
-        os.environ.update(environment(build()))
-    except BuildError as error:
-        sys.exit(str(error))
-    os.execvp(command[0], command)
-
+import rig
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if len(sys.argv) < 2:
+        sys.exit("usage: python tests/hiprig/run.py COMMAND...")
+    os.execvpe(sys.argv[1], sys.argv[1:], rig.command_environment())

@@ -1,0 +1,172 @@
+"""Memory spaces of a GPU: device memory from CuPy's allocator in force, pinned host memory, managed memory."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from plait.devices.gpu import driver
+from plait.devices.mark import mark_of
+from plait.devices.protocol import Block, Stream
+from plait.errors import DeviceError, OutOfMemory
+
+if TYPE_CHECKING:
+    from plait.devices.gpu.device import GpuDevice
+
+
+class GpuBlock:
+    """Bytes that an allocator gave. Arrays over it keep its memory, but are no longer counted after ``free``."""
+
+    __slots__ = ("_allocator", "_freed", "_memory", "address", "nbytes")
+
+    def __init__(self, allocator: GpuAllocator, memory: Any, address: int, nbytes: int) -> None:
+        self._allocator = allocator
+        self._memory = memory
+        self._freed = False
+        self.address = address
+        self.nbytes = nbytes
+
+    def __repr__(self) -> str:
+        return f"<GpuBlock {self.nbytes} bytes at {self.address:#x}{' freed' if self._freed else ''}>"
+
+    def array(self, shape: int | tuple[int, ...], dtype: Any = np.uint8) -> Any:
+        """The block's first bytes as an array; DeviceError if there are too few or the block is freed."""
+        if self._freed or self._memory is None:
+            raise DeviceError(f"{self!r} has been freed")
+        dims, kind = (shape,) if isinstance(shape, int) else tuple(shape), np.dtype(dtype)
+        if any(dim < 0 for dim in dims):
+            raise DeviceError(f"an array cannot have the shape {dims}")
+        nbytes = math.prod(dims) * kind.itemsize
+        if nbytes > self.nbytes:
+            raise DeviceError(f"an array of {dims} {kind} needs {nbytes} bytes, the block has {self.nbytes}")
+        if kind.hasobject:
+            raise DeviceError(f"a block is plain bytes and cannot hold dtype {kind}")
+        return self._allocator.view(self._memory, self.address, dims, kind)
+
+
+class GpuAllocator:
+    """One memory space of a GPU, counted. May be used from any thread.
+
+    ``space`` is ``device`` (through the allocator that CuPy uses, so one that the user has set is respected),
+    ``pinned`` (page-locked host memory: blocks give NumPy arrays) or ``managed`` (one pointer for host and device).
+    """
+
+    def __init__(self, device: GpuDevice, space: str = "device") -> None:
+        if space not in _SPACES:
+            raise DeviceError(f"a GPU's memory space is one of {', '.join(_SPACES)}, not {space!r}")
+        self.space = space
+        self._device = device
+        # Guards the figures below: blocks are allocated and freed from any thread.
+        self._lock = threading.RLock()
+        self._allocations = self._blocks = self._in_use = self._peak = self._largest = 0
+
+    def allocate(self, nbytes: int, *, alignment: int = 64, stream: Stream | None = None) -> GpuBlock:
+        """Bytes at a multiple of ``alignment``, a power of two, in the order of ``stream`` if one is given.
+
+        OutOfMemory, with what is in use and what the device has, if the driver refuses.
+        """
+        if nbytes < 0:
+            raise DeviceError(f"cannot allocate {nbytes} bytes")
+        if alignment < 1 or alignment & (alignment - 1):
+            raise DeviceError(f"alignment must be a power of two, not {alignment}")
+        cupy = driver.cupy()
+        room = nbytes + (alignment if alignment > _ALIGNED else 0)
+        try:
+            with cupy.cuda.Device(self._device.ordinal):
+                if stream is None:
+                    memory = _raw(self.space, room)
+                else:
+                    with stream.driver:  # type: ignore[attr-defined]
+                        memory = _raw(self.space, room)
+        except Exception as error:
+            raise self._refused(error, nbytes) from error
+        address = int(memory.ptr)
+        address += -address % alignment
+        with self._lock:
+            self._allocations += 1
+            self._blocks += 1
+            self._in_use += nbytes
+            self._peak = max(self._peak, self._in_use)
+            self._largest = max(self._largest, nbytes)
+        return GpuBlock(self, memory, address, nbytes)
+
+    def free(self, block: Block, *, stream: Stream | None = None) -> None:
+        """Give the bytes back: at once, or when ``stream`` has passed all that it holds now. Twice is a DeviceError."""
+        if not isinstance(block, GpuBlock) or block._allocator is not self:
+            raise DeviceError(f"{block!r} is not of this allocator")
+        mark = None if stream is None else mark_of(stream)
+        with self._lock:
+            if block._freed:
+                raise DeviceError(f"{block!r} is freed a second time")
+            block._freed = True
+        if mark is None:
+            self._release(block)
+        else:
+            mark.subscribe(lambda: self._release(block))
+
+    def statistics(self) -> Mapping[str, int]:
+        """A snapshot: ``allocations`` so far, ``blocks`` live, bytes ``in_use``, ``peak``, ``largest``."""
+        with self._lock:
+            return MappingProxyType(
+                {
+                    "allocations": self._allocations,
+                    "blocks": self._blocks,
+                    "in_use": self._in_use,
+                    "peak": self._peak,
+                    "largest": self._largest,
+                }
+            )
+
+    def view(self, memory: Any, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """For blocks: an array over memory of this space."""
+        offset = address - int(memory.ptr)
+        if self.space == "pinned":
+            count = math.prod(shape)
+            return np.frombuffer(memory, dtype, count, offset).reshape(shape) if count else np.empty(shape, dtype)
+        with driver.cupy().cuda.Device(self._device.ordinal):
+            return driver.cupy().ndarray(shape, dtype, memory + offset)
+
+    def _release(self, block: GpuBlock) -> None:
+        with self._lock:
+            memory, block._memory = block._memory, None
+            self._in_use -= block.nbytes
+            self._blocks -= 1
+        del memory  # outside the lock: it may call the driver
+
+    def _refused(self, error: BaseException, nbytes: int) -> BaseException:
+        found = driver.translated(error, self._device.name, f"allocating {nbytes} bytes")
+        if not isinstance(found, OutOfMemory):
+            return self._device.noted(found)
+        figures = self.statistics()
+        free, total = memory_info(self._device.ordinal)
+        return OutOfMemory(
+            f"{self._device.name} cannot serve {nbytes} bytes of {self.space} memory: {figures['in_use']} bytes in use "
+            f"in {figures['blocks']} blocks of this allocator, {free} of the device's {total} bytes free; "
+            f"peak {figures['peak']}, largest block so far {figures['largest']}"
+        )
+
+
+_ALIGNED = 256  # what every driver's allocations are aligned to
+_SPACES = ("device", "pinned", "managed")
+
+
+def _raw(space: str, nbytes: int) -> Any:
+    """Memory of a space, from CuPy; the device is current."""
+    cuda = driver.cupy().cuda
+    if space == "device":
+        return cuda.alloc(nbytes)
+    return (cuda.alloc_pinned_memory if space == "pinned" else cuda.malloc_managed)(max(1, nbytes))
+
+
+def memory_info(ordinal: int) -> tuple[int, int]:
+    """Free and total bytes of a device by its driver; (0, 0) if it does not answer."""
+    try:
+        with driver.cupy().cuda.Device(ordinal):
+            free, total = driver.runtime().memGetInfo()
+    except driver.runtime().CUDARuntimeError:
+        return 0, 0
+    return int(free), int(total)

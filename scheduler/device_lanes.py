@@ -1,0 +1,461 @@
+"""Device lanes at work: threads that enqueue ready items into a device's streams and never wait for them.
+
+Each device has three: one launches and allocates, one copies in, one copies out. An item is enqueued as soon as its
+device predecessors are, behind waits for their events; the older of two waits for one stream is skipped, as in
+CUDASTF's event lists. What the host must hear of is followed through the device's tracker.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import deque
+from heapq import heappop, heappush
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from plait.devices import LaunchQueue, Mark
+from plait.errors import DeviceLost
+from plait.scheduler.device_plan import LAUNCH, LOOP, OUT, stream_name, transfer_call
+from plait.scheduler.expand import Transfer
+
+if TYPE_CHECKING:
+    from plait.devices import GpuDevice
+    from plait.scheduler.lanes import Dispatcher, Lane
+    from plait.scheduler.state import RunState
+
+WINDOW = 64  # items in flight in one stream: deep enough to hide any launch, shallow enough to stop soon
+FOLLOWED = 16  # so many items of a stream end with one message
+BEGUN = 4  # copies to the host under way at once
+
+
+class Tail:
+    """A launch queue as the lanes see it: where its newest item stands, and how far it waits for other streams."""
+
+    __slots__ = ("busy", "in_flight", "index", "key", "lost", "parked", "queue", "seen")
+
+    def __init__(self, queue: LaunchQueue, key: int, index: int) -> None:
+        self.queue = queue
+        self.key = key  # tells it from every other of the scheduler
+        self.index = index  # of its name
+        self.busy: tuple[RunState | None, int] = None, -1  # the item that is being enqueued
+        self.lost = False
+        self.in_flight = 0
+        self.seen: dict[int, int] = {}
+        self.parked: list[tuple[RunState, int]] = []  # ready items for which there is no room
+
+
+class DeviceLanes:
+    """The streams of a scheduler's devices and what is in flight in them. State is guarded by the dispatcher's lock."""
+
+    def __init__(self, dispatcher: Dispatcher, devices: list[GpuDevice], names: list[str]) -> None:
+        self.devices = devices
+        self._dispatcher = dispatcher
+        self._lock = dispatcher.lock
+        self._names = names
+        self._tails: dict[tuple[int, int, int, int], Tail] = {}
+        self._numbers = [0] * (len(devices) + 1)  # per place: items enqueued so far, over all its streams
+        self._keys = itertools.count()
+        self._clocks: dict[int, Clock] = {}
+
+    def serve(self, lane: Lane, state: RunState) -> None:
+        """Enqueue what is ready of a run for this lane; with the lock held."""
+        place, role = divmod(lane.kind, 3)
+        if state.traced:
+            self._set_clock(place)
+        if role == OUT:
+            self._serve_out(lane, state, place)
+        else:
+            self._serve_launch(lane, state, place, role)
+
+    def close(self) -> None:
+        """Give the driver's streams back; every run must be over."""
+        for tail in self._tails.values():
+            tail.queue.device.give_back(tail.queue)
+        self._tails.clear()
+
+    # ---- enqueueing -------------------------------------------------------------------------------------------
+
+    def _serve_launch(self, lane: Lane, state: RunState, place: int, role: int) -> None:
+        flight, ready = state.flight, state.ready[lane.kind]
+        assert flight is not None, "a device item in a plan without devices"
+        late = flight.part.late
+        others = [state.ready[kind] for kind in (*state.lane_kinds, LOOP) if kind != lane.kind]
+        untold: dict[int, tuple[Tail, int]] = {}
+        dead: list[Any] = []
+        began = perf_counter_ns()
+        while ready and not state.stopping:
+            tail = self._tail(state, place, role, ready[0])
+            if tail is None:
+                break  # the device is lost, and the item has failed of it
+            if tail.in_flight >= WINDOW:
+                tail.parked.append((state, heappop(ready)))
+                continue
+            position = state.pop(lane.kind)
+            if position < 0:
+                break
+            number = self._numbers[place] = self._numbers[place] + 1
+            flight.enters(position, tail.key, tail.index, number)
+            tail.in_flight += 1
+            waits = self._waits(state, position, tail)
+            tail.busy = state, position
+            self._lock.release()
+            event, error = None, None
+            try:
+                event = self._enqueue(state, position, tail, waits)
+            except BaseException as raised:  # whatever it is, it is the item's failure
+                error = raised
+            self._lock.acquire()
+            tail.busy = None, -1
+            if tail.lost:
+                flight.lost([tail.key], error or tail.queue.device.error or DeviceLost("the device was lost"), dead)
+            elif error is not None:
+                self._failed(state, position, tail, error)
+            else:
+                flight.enqueued(position, event, dead)
+                if state.synchronous:
+                    tail.in_flight -= flight.reached(tail.key, position, dead)
+            if dead:
+                self._dispatcher.drop(dead)
+            if not tail.lost and (not state.synchronous or error is not None):
+                untold[tail.key] = tail, position
+                if late[position] or tail.in_flight % FOLLOWED == 0 or error is not None:
+                    del untold[tail.key]
+                    self._follow(state, tail, position)
+            if any(others):
+                self._dispatcher.announce(state, joining=False)
+            if state.outputs_done or state.stopping or state.synchronous:
+                self._dispatcher.after(state)
+            if self._dispatcher.should_yield(lane, state, began):
+                break
+        for tail, position in untold.values():
+            self._follow(state, tail, position)
+
+    def _tail(self, state: RunState, place: int, role: int, position: int) -> Tail | None:
+        """The stream of an item, made when first needed; None once the device is lost and the item has failed."""
+        device = self.devices[place - 1]
+        part = state.plan.on_device
+        assert part is not None
+        priority = state.priority + part.priorities[position]
+        lane, level = part.lanes[position], device.level(priority)
+        tail = self._tails.get((place, role, lane, level))
+        if device.error is None and tail is not None:
+            return tail
+        self._lock.release()
+        error: BaseException | None = None
+        try:
+            if device.error is not None:
+                raise device.error
+            name = stream_name(device.name, role, lane)
+            queue = device.borrow(priority=priority, kind="compute" if role == LAUNCH else "copy", name=name)
+        except Exception as raised:
+            error = raised
+        self._lock.acquire()
+        if error is None:
+            if queue.name not in self._names:
+                self._names.append(queue.name)
+            tail = Tail(queue, next(self._keys), self._names.index(queue.name))
+            self._tails[place, role, lane, level] = tail
+            return tail
+        dead: list[Any] = []
+        kind = 3 * place + role
+        while (failed := state.pop(kind)) >= 0:
+            state.active -= 1
+            state.fail(failed, error, -1, dead)
+        self._dispatcher.drop(dead)
+        return None
+
+    def _waits(self, state: RunState, position: int, tail: Tail) -> list[Any]:
+        """The driver events to wait for: of each other stream the newest that this one is not behind already."""
+        flight = state.flight
+        assert flight is not None
+        newest: dict[int, int] = {}
+        for source in flight.part.before[position]:
+            stream, number = flight.stream[source], flight.number[source]
+            if stream != tail.key and number > max(tail.seen.get(stream, 0), newest.get(stream, 0)):
+                newest[stream] = number
+        events = [
+            flight.event[source]
+            for source in flight.part.before[position]
+            if newest.get(flight.stream[source]) == flight.number[source] and flight.event[source] is not None
+        ]
+        tail.seen.update(newest)
+        if tail.key not in flight.joined:
+            flight.joined.add(tail.key)
+            events = [*state.joins, *events]
+        return events
+
+    def _enqueue(self, state: RunState, position: int, tail: Tail, waits: list[Any]) -> Any:
+        """Without the lock: the item itself, between its waits and its event."""
+        plan, values, queue = state.plan, state.values, tail.queue
+        flight = state.flight
+        assert flight is not None
+        traced, call = state.traced, plan.calls[position]
+        with queue.current("an item"):
+            for event in waits:
+                queue.driver.wait_event(event)
+            start = queue.record_here(True) if traced else None
+            if call is transfer_call:
+                item = plan.item(position)
+                assert isinstance(item, Transfer)
+                values[item.target_slot] = _transferred(queue, item, values)
+            else:
+                args = plan.getters[position](values)
+                values[plan.outs[position]] = call(*args)
+                for slot in flight.part.local_made[position]:
+                    if not _owned(values[slot], args):
+                        flight.shared.add(slot)
+            if state.synchronous:
+                queue.driver.synchronize()
+            if not traced:
+                return queue.record_here(False) if flight.part.records[position] else None
+            event = queue.record_here(True)
+            state.stamps[position] = start, event
+            state.measure_slot(plan.outs[position])
+            return event
+
+    # ---- copying out ------------------------------------------------------------------------------------------
+
+    def _serve_out(self, lane: Lane, state: RunState, place: int) -> None:
+        flight, ready = state.flight, state.ready[lane.kind]
+        assert flight is not None
+        begun: deque[tuple[int, Tail, Any, Any, int]] = deque()
+        dead: list[Any] = []
+        while True:
+            if ready and len(begun) < BEGUN and not state.stopping:
+                tail = self._tail(state, place, OUT, ready[0])
+                if tail is None:
+                    continue
+                position = state.pop(lane.kind)
+                if position < 0:
+                    continue
+                number = self._numbers[place] = self._numbers[place] + 1
+                waits = self._waits(state, position, tail)
+                flight.stream[position], flight.lane[position], flight.number[position] = tail.key, tail.index, number
+                self._lock.release()
+                value: Any = None
+                copies: list[Any] = []
+                error: BaseException | None = None
+                started = perf_counter_ns()
+                try:
+                    for event in waits:
+                        tail.queue.wait_event(event)
+                    item = state.plan.item(position)
+                    assert isinstance(item, Transfer)
+                    value, copies = _begin_out(tail.queue, state.values[item.source_slot])
+                except BaseException as raised:
+                    error = raised
+                self._lock.acquire()
+                if error is None:
+                    begun.append((position, tail, value, copies, started))
+                else:
+                    self._end_out(state, position, tail, error, dead)
+            elif begun:
+                position, tail, value, copies, started = begun.popleft()
+                self._lock.release()
+                error = None
+                try:
+                    for copy in copies:
+                        copy.finish()
+                    state.values[state.plan.outs[position]] = value
+                except BaseException as raised:
+                    error = raised
+                finished = perf_counter_ns()
+                value, copies = None, []
+                self._lock.acquire()
+                if state.traced:
+                    state.started[position], state.finished[position] = started, finished
+                    state.lanes[position] = tail.index
+                    state.measure_slot(state.plan.outs[position])
+                self._end_out(state, position, tail, error, dead)
+            else:
+                break
+
+    def _end_out(
+        self, state: RunState, position: int, tail: Tail, error: BaseException | None, dead: list[Any]
+    ) -> None:
+        flight = state.flight
+        assert flight is not None
+        if error is not None:
+            flight.failing[position] = error
+            if isinstance(error, DeviceLost):
+                self._lost(tail, error)
+        flight.end(position, dead)
+        self._dispatcher.drop(dead)
+        self._dispatcher.announce(state, joining=False)
+        self._dispatcher.after(state)
+
+    # ---- what the host hears ----------------------------------------------------------------------------------
+
+    def _follow(self, state: RunState, tail: Tail, position: int) -> None:
+        """With the lock held, which is let go: hear when the item, and so all before it in its stream, has ended."""
+        flight = state.flight
+        assert flight is not None
+        event = flight.event[position]
+        self._lock.release()
+        mark = Mark()
+        mark.subscribe(functools.partial(self._reached, state, tail, position, mark))
+        try:
+            if event is None:
+                event = tail.queue.record()
+            tail.queue.device.tracker.follow(tail.queue.pointer, event, mark)
+        except BaseException as error:
+            mark.settle(error)
+        self._lock.acquire()
+
+    def _reached(self, state: RunState, tail: Tail, position: int, mark: Mark) -> None:
+        """Callback of a mark, on the tracker's thread."""
+        dead: list[Any] = []
+        flight = state.flight
+        assert flight is not None
+        with self._lock:
+            if mark.error is None:
+                if state.traced:
+                    self._stamp(state, tail, position)
+                tail.in_flight -= flight.reached(tail.key, position, dead)
+                self._unpark(tail)
+            else:
+                self._lost(tail, mark.error)
+            self._dispatcher.announce(state, joining=True)
+            self._dispatcher.after(state)
+        dead.clear()
+
+    def _failed(self, state: RunState, position: int, tail: Tail, error: BaseException) -> None:
+        """An item could not be enqueued. Part of it may be running, so it ends when the stream has passed it."""
+        flight = state.flight
+        assert flight is not None
+        flight.failing[position] = error
+        if isinstance(error, DeviceLost):
+            self._lost(tail, error)
+        elif not state.isolate:
+            state.stop("an item failed")
+
+    def _lost(self, tail: Tail, error: BaseException) -> None:
+        """Every run loses what it has in flight on the stream's device; with the lock held."""
+        gone = [tail]
+        if not tail.lost:
+            device = tail.queue.device
+            device.noted(error)
+            keys = [key for key, other in self._tails.items() if other.queue.device is device]
+            gone += [self._tails.pop(key) for key in keys]
+        dead: list[Any] = []
+        for each in gone:
+            each.lost = True
+            self._unpark(each)
+        for state in list(self._dispatcher.runs):
+            if state.flight is not None:
+                streams = [each.key for each in gone]
+                state.flight.lost(streams, error, dead, [each.busy[1] for each in gone if each.busy[0] is state])
+                self._dispatcher.announce(state, joining=False)
+                self._dispatcher.after(state)
+        self._dispatcher.drop(dead)
+
+    def _unpark(self, tail: Tail) -> None:
+        parked, tail.parked = tail.parked, []
+        for state, position in parked:
+            heappush(state.ready[state.plan.kinds[position]], position)
+            self._dispatcher.announce(state, joining=False)
+
+    # ---- times ------------------------------------------------------------------------------------------------
+
+    def _set_clock(self, place: int) -> None:
+        """Let this thread set the device's clock against the host's, if that has not been done lately."""
+        clock = self._clocks.get(place)
+        if clock is None or perf_counter_ns() - clock.host_ns > CLOCK_NS:
+            device = self.devices[place - 1]
+            self._lock.release()
+            try:
+                fresh = Clock(device)
+            except Exception:  # a device that cannot be asked fails the items too, and says so there
+                fresh = None
+            self._lock.acquire()
+            if fresh is not None:
+                self._clocks[place] = fresh
+
+    def _stamp(self, state: RunState, tail: Tail, position: int) -> None:
+        """Turn the device times of what has ended in a stream into host times."""
+        flight = state.flight
+        assert flight is not None
+        clock = self._clocks.get(self.devices.index(tail.queue.device) + 1)
+        for each in flight.queue.get(tail.key, ()):
+            if flight.number[each] > flight.number[position]:
+                break
+            stamps = state.stamps.pop(each, None)
+            if stamps is not None and clock is not None:
+                state.lanes[each] = tail.index
+                state.started[each], state.finished[each] = clock.at(stamps[0]), clock.at(stamps[1])
+
+
+CLOCK_NS = 10_000_000_000  # a clock is set anew after so long: event times are 32-bit floats of milliseconds
+
+
+class Clock:
+    """A device's time against the host's: a driver event that was reached at a known time of ``perf_counter_ns``."""
+
+    def __init__(self, device: GpuDevice) -> None:
+        queue = device.borrow(priority=0, kind="compute", name=f"{device.name}/clock")
+        self.event = queue.record(timing=True)
+        with queue.current("setting the clock"):
+            self.event.synchronize()
+        self.host_ns = perf_counter_ns()
+        device.give_back(queue)
+
+    def at(self, event: Any) -> int:
+        """The host time, in nanoseconds, at which a timed event was reached."""
+        return self.host_ns + int(LaunchQueue.elapsed_ms(self.event, event) * 1e6)
+
+
+def _transferred(queue: LaunchQueue, item: Transfer, values: list[Any]) -> Any:
+    """The new replica of a buffer on the queue's device."""
+    if item.source is None:
+        buffer = item.buffer
+        assert buffer is not None
+        if item.filled and buffer.value is not None:
+            return queue.full(buffer.shape, buffer.value, buffer.dtype)
+        return queue.empty(buffer.shape, buffer.dtype)
+    return _brought(queue, values[item.source_slot], values[item.target_slot], copied=item.copied)
+
+
+def _brought(queue: LaunchQueue, value: Any, there: Any, *, copied: bool) -> Any:
+    """``value`` on the queue's device, in the bytes that are there already if they fit; containers part by part."""
+    if isinstance(value, list | tuple):
+        parts = [_brought(queue, part, None, copied=copied) for part in value]
+        return type(value)._make(parts) if hasattr(value, "_make") else type(value)(parts)
+    if isinstance(value, dict):
+        return {key: _brought(queue, part, None, copied=copied) for key, part in value.items()}
+    on_device = queue.owns(value)
+    if not on_device and not (isinstance(value, np.ndarray) and not value.dtype.hasobject):
+        return value
+    if on_device and queue.is_here(value) and not copied:
+        return value
+    fits = queue.owns(there) and there.shape == value.shape and there.dtype == value.dtype
+    target = there if fits else queue.empty(value.shape, value.dtype)
+    if on_device:
+        queue.copy_here(target, value)
+    else:
+        queue.copy_in(target, value)
+    return target
+
+
+def _begin_out(queue: LaunchQueue, value: Any) -> tuple[Any, list[Any]]:
+    """``value`` as it will be on the host, and the copies to finish before it is."""
+    if isinstance(value, list | tuple):
+        pairs = [_begin_out(queue, part) for part in value]
+        parts = [part for part, _ in pairs]
+        made = type(value)._make(parts) if hasattr(value, "_make") else type(value)(parts)
+        return made, [copy for _, copies in pairs for copy in copies]
+    if isinstance(value, dict):
+        found = {key: _begin_out(queue, part) for key, part in value.items()}
+        return {key: part for key, (part, _) in found.items()}, [
+            copy for _, copies in found.values() for copy in copies
+        ]
+    if not queue.owns(value):
+        return value, []
+    target = np.empty(value.shape, value.dtype)
+    return target, [queue.copy_out(target, value)]
+
+
+def _owned(value: Any, args: Any) -> bool:
+    """Whether an array's memory is its own: not a view, and not an argument that was handed through."""
+    return getattr(value, "base", value) is None and all(value is not arg for arg in args)

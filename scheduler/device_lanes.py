@@ -220,7 +220,7 @@ class DeviceLanes:
     def _serve_out(self, lane: Lane, state: RunState, place: int) -> None:
         flight, ready = state.flight, state.ready[lane.kind]
         assert flight is not None
-        begun: deque[tuple[int, Tail, Any, Any, int]] = deque()
+        begun: deque[tuple[int, Tail, Any, Any, Any]] = deque()
         dead: list[Any] = []
         while True:
             if ready and len(begun) < BEGUN and not state.stopping:
@@ -237,10 +237,12 @@ class DeviceLanes:
                 value: Any = None
                 copies: list[Any] = []
                 error: BaseException | None = None
-                started = perf_counter_ns()
+                started: Any = None
                 try:
                     for event in waits:
                         tail.queue.wait_event(event)
+                    if state.traced:
+                        started = tail.queue.record(timing=True)
                     item = state.plan.item(position)
                     assert isinstance(item, Transfer)
                     value, copies = _begin_out(tail.queue, state.values[item.source_slot])
@@ -264,8 +266,10 @@ class DeviceLanes:
                 finished = perf_counter_ns()
                 value, copies = None, []
                 self._lock.acquire()
-                if state.traced:
-                    state.started[position], state.finished[position] = started, finished
+                clock = self._clocks.get(place)
+                if state.traced and clock is not None:
+                    began = finished if error is not None else min(finished, clock.at(started))
+                    state.started[position], state.finished[position] = began, finished
                     state.lanes[position] = tail.index
                     state.measure_slot(state.plan.outs[position])
                 self._end_out(state, position, tail, error, dead)

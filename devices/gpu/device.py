@@ -13,7 +13,7 @@ from plait.devices.gpu.completion import Tracker, tracker
 from plait.devices.gpu.copies import Copier
 from plait.devices.gpu.describe import GpuDescription
 from plait.devices.gpu.event import GpuEvent
-from plait.devices.gpu.foreign import stream_pointer
+from plait.devices.gpu.foreign import Foreign, stream_pointer
 from plait.devices.gpu.memory import GpuAllocator
 from plait.devices.gpu.probe import describe
 from plait.devices.gpu.queue import LaunchQueue
@@ -107,8 +107,8 @@ class GpuDevice:
 
     def foreign_queue(self, pointer: int, owner: Any, name: str = "a foreign stream") -> LaunchQueue:
         """A launch queue over a driver stream that ``owner`` keeps alive."""
-        stream = driver.cupy().cuda.ExternalStream(pointer, self.ordinal)
-        stream.owner = owner
+        with driver.cupy().cuda.Device(self.ordinal):
+            stream = driver.cupy().cuda.Stream.from_external(Foreign(pointer, owner))
         return LaunchQueue(self, stream, priority=0, kind=FOREIGN, name=name)
 
     # ---- for schedulers ---------------------------------------------------------------------------------------

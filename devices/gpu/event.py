@@ -65,6 +65,7 @@ class Recording:
             armed = self._mark is not None
             if self._mark is None:
                 self._mark = Mark(timing=self.timing)
+                self._mark.subscribe(self._note)  # before anyone: the device is known to be lost when they hear of it
             mark = self._mark
         if not armed and self.issued is not None:
             self.issued.subscribe(self._follow)
@@ -84,6 +85,10 @@ class Recording:
             else:
                 key = -self.event.ptr  # behind a later one it would be heard of too late
         queue.device.tracker.follow(key, self.event, mark)
+
+    def _note(self) -> None:
+        if self._mark is not None and self._mark.error is not None:
+            self.queue.device.noted(self._mark.error)
 
 
 class GpuEvent:

@@ -51,6 +51,17 @@ def stream_pointer(thing: Any) -> int:
     )
 
 
+class Foreign:
+    """A driver stream that its owner keeps alive, as CuPy takes it."""
+
+    def __init__(self, pointer: int, owner: Any) -> None:
+        self.pointer = pointer
+        self.owner = owner
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.pointer
+
+
 class _Borrowed:
     """A foreign event as a tracker takes it: a pointer, kept alive by its owner's object."""
 

@@ -10,12 +10,24 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 RUNTIME = "libamdhip64.so.7"
 ENGINES = ("compute", "h2d", "d2h")
 LAUNCH_FAILURE, ILLEGAL_ADDRESS, OUT_OF_MEMORY = 719, 700, 2
+
+
+class Operation(NamedTuple):
+    """What an engine did: times are of the rig's clock."""
+
+    device: int
+    stream: int
+    kind: str
+    name: str
+    nbytes: int
+    begin_ns: int
+    end_ns: int
 
 
 def environment(libraries: Path) -> dict[str, str]:
@@ -134,9 +146,9 @@ def set_slots(slots: int) -> None:
 
 
 @contextmanager
-def traced() -> Iterator[list[dict[str, Any]]]:
-    """What the rig's engines did inside the block; the list is filled when it ends."""
-    found: list[dict[str, Any]] = []
+def traced() -> Iterator[list[Operation]]:
+    """What the rig's engines did inside the block, in order of beginning; the list is filled when it ends."""
+    found: list[Operation] = []
     library = _library()
     if library is None:
         raise RuntimeError("the rig is not loaded")
@@ -144,8 +156,9 @@ def traced() -> Iterator[list[dict[str, Any]]]:
     try:
         yield found
     finally:
-        control("trace off")
-        found.extend(json.loads(library.hipcpu_trace()))
+        entries = [Operation(*entry) for entry in json.loads(library.hipcpu_trace())]
+        found.extend(sorted(entries, key=lambda entry: entry.begin_ns))
+        control("trace off")  # which forgets it
 
 
 def _build() -> Path:

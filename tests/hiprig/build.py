@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -36,6 +37,8 @@ PREFIXES = {
     "libroctx64": "roctx",
 }
 RUNTIME, BLAS, COMPILER = "libamdhip64.so.7", "libhipblas", "libhiprtc.so.7"
+
+Command = list[str]
 
 
 @dataclass
@@ -96,24 +99,29 @@ def _site() -> Path:
 
 
 def _build_into(folder: Path) -> None:
-    first: list[list[str]] = [_compiler_library(folder)]
-    then: list[list[str]] = []
-    for wanted in _wanted():
-        flags = _flags(folder, wanted)
-        if wanted.soname == RUNTIME:
-            first.append(_runtime(folder, wanted, flags))
-        elif wanted.stem == BLAS:
-            then.append(_blas(folder, wanted, flags))
+    """Compile everything in parallel, then link: the libraries that need the runtime after the runtime."""
+    compiles: list[Command] = []
+    links: list[Command] = []
+    last_links: list[Command] = []
+    for wanted in [*_wanted(), Wanted(COMPILER)]:
+        objects = []
+        for source in _sources(folder, wanted):
+            objects.append(str(folder / f"{wanted.stem}.{source.stem}.o"))
+            compiles.append([*_compile_command(source), "-o", objects[-1]])
+        link = ["g++", *_link_flags(folder, wanted), *objects, "-o", str(folder / wanted.soname), "-ldl"]
+        if wanted.stem == BLAS:
+            last_links.append([*link, str(folder / RUNTIME)])
         else:
-            stubs = _stubs(folder, wanted, set(wanted.symbols))
-            first.append(["gcc", *flags, str(stubs), "-o", str(folder / wanted.soname)])
+            links.append(link)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        for batch in (first, then):
-            for done in threads.map(_compile, batch):
+        for batch in (compiles, links, last_links):
+            for done in threads.map(_run, batch):
                 if done.returncode:
                     raise BuildError(f"{' '.join(done.args)}\n{done.stderr[:4000]}")
-    for leftover in [*folder.glob("*.c"), *folder.glob("*.o"), *folder.glob("*.map")]:
-        leftover.unlink()
+                sys.stderr.write(done.stderr)  # warnings: there should be none
+    for path in folder.iterdir():
+        if path.suffix in {".c", ".o", ".map"}:
+            path.unlink()
 
 
 def _wanted() -> list[Wanted]:
@@ -137,13 +145,39 @@ def _wanted() -> list[Wanted]:
     return found
 
 
-def _flags(folder: Path, wanted: Wanted) -> list[str]:
-    """Linker flags: the library's name, and a version script where CuPy asks for versions."""
+def _sources(folder: Path, wanted: Wanted) -> list[Path]:
+    """The files that a library is made of: written ones, and stubs for what they lack."""
+    if wanted.soname == COMPILER:
+        return [SOURCES / "rtc.cpp"]
+    if wanted.soname == RUNTIME:
+        sources = sorted(SOURCES.glob("hip*.cpp"))
+        missing = sorted(set(wanted.symbols) - _defined(sources, r"_*hip[A-Za-z0-9_]*"))
+        if missing:
+            raise BuildError(f"this CuPy wants functions that the rig lacks: {', '.join(missing)}")
+        return sources
+    if wanted.stem == BLAS:
+        source = SOURCES / "blas.cpp"
+        return [source, _stubs(folder, wanted, set(wanted.symbols) - _defined([source], r"hipblas\w+"))]
+    return [_stubs(folder, wanted, set(wanted.symbols))]
+
+
+def _defined(sources: list[Path], name: str) -> set[str]:
+    """The functions of some sources: names before a parenthesis, or a comma where a macro defines them."""
+    return set(re.findall(rf"\b({name})[(,]", "".join(source.read_text() for source in sources)))
+
+
+def _compile_command(source: Path) -> Command:
+    flags = ["-O2", "-g", "-fPIC", "-pthread", "-Wall", "-Wextra", "-c", str(source)]
+    return ["gcc", *flags] if source.suffix == ".c" else ["g++", "-std=c++17", *flags]
+
+
+def _link_flags(folder: Path, wanted: Wanted) -> list[str]:
+    """The library's name, and a version script where CuPy asks for versions."""
     nodes: dict[str, list[str]] = collections.defaultdict(list)
     for name, version in wanted.symbols.items():
         if version:
             nodes[version].append(name)
-    flags = [f"-Wl,-soname,{wanted.soname}", "-shared", "-fPIC"]
+    flags = ["-shared", "-pthread", f"-Wl,-soname,{wanted.soname}"]
     if nodes:
         script = folder / f"{wanted.stem}.map"
         lines = [f"{version} {{ global: {'; '.join(sorted(names))}; }};" for version, names in sorted(nodes.items())]
@@ -154,32 +188,6 @@ def _flags(folder: Path, wanted: Wanted) -> list[str]:
     return flags
 
 
-def _runtime(folder: Path, wanted: Wanted, flags: list[str]) -> list[str]:
-    sources = sorted(SOURCES.glob("hip*.cpp"))
-    text = "".join(source.read_text() for source in sources)
-    missing = sorted(set(wanted.symbols) - set(re.findall(r"\b(_*hip[A-Za-z0-9_]*)\(", text)))
-    if missing:
-        raise BuildError(f"this CuPy wants functions that the rig lacks: {', '.join(missing)}")
-    command = ["g++", "-std=c++17", "-O2", "-g", "-w", "-pthread", *flags, *map(str, sources)]
-    return [*command, "-o", str(folder / wanted.soname), "-ldl"]
-
-
-def _blas(folder: Path, wanted: Wanted, flags: list[str]) -> list[str]:
-    source = SOURCES / "blas.cpp"
-    text = source.read_text()
-    gemm = {f"hipblas{letter}gemm" for letter in "SDCZ"}
-    rest = {name for name in wanted.symbols if name not in text and name not in gemm}
-    stubs, made = _stubs(folder, wanted, rest), folder / f"{wanted.stem}.o"
-    subprocess.run(["gcc", "-w", "-fPIC", "-c", str(stubs), "-o", str(made)], check=True)
-    command = ["g++", "-std=c++17", "-O2", "-w", *flags, str(source), str(made), str(folder / RUNTIME)]
-    return [*command, "-o", str(folder / wanted.soname)]
-
-
-def _compiler_library(folder: Path) -> list[str]:
-    command = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", "-w", f"-Wl,-soname,{COMPILER}"]
-    return [*command, str(SOURCES / "rtc.cpp"), "-o", str(folder / COMPILER), "-ldl"]
-
-
 def _stubs(folder: Path, wanted: Wanted, names: set[str]) -> Path:
     """A C file whose functions answer every call with an error."""
     path = folder / f"{wanted.stem}.c"
@@ -187,7 +195,7 @@ def _stubs(folder: Path, wanted: Wanted, names: set[str]) -> Path:
     return path
 
 
-def _compile(command: list[str]) -> subprocess.CompletedProcess[str]:
+def _run(command: Command) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

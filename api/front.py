@@ -12,7 +12,7 @@ from typing import Any
 
 import networkx as nx
 import trio
-from plait.devices import worker_waits
+from plait.devices import carried, worker_waits
 from plait.graph import Graph
 from plait.scheduler import Outputs, Run, default_streams, open_scheduler
 
@@ -109,6 +109,7 @@ class _Thread:
         self._result: Outputs | None = None
         self._error: BaseException | None = None
         self._done: Callable[[], object] | None = None
+        self._carried = carried()  # device work of the caller's comes first, whichever thread starts the run
         self._thread = threading.Thread(target=self._run, name="plait-loop")
 
     async def _scoped(self) -> Outputs | None:
@@ -120,7 +121,8 @@ class _Thread:
 
     def _run(self) -> None:
         try:
-            self._result = trio.run(self._scoped)
+            with self._carried:
+                self._result = trio.run(self._scoped)
         except BaseException as error:
             self._error = error
         if self._done is not None:

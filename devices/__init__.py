@@ -3,10 +3,11 @@
 import sys
 from types import ModuleType
 
-from plait.devices.gpu.callers import fetch, joins
+from plait.devices.gpu.callers import carried, fetch, joins
 from plait.devices.gpu.capture import Segment, Step
 from plait.devices.gpu.device import GpuDevice
 from plait.devices.gpu.driver import cupy
+from plait.devices.gpu.memory import memory_info
 from plait.devices.gpu.queue import LaunchQueue
 from plait.devices.host import (
     HOST,
@@ -50,11 +51,13 @@ __all__ = [
     "Step",
     "Stream",
     "bounded_blas",
+    "carried",
     "cupy",
     "device",
     "devices",
     "fetch",
     "joins",
+    "memory_info",
     "platforms",
     "register",
     "usable_cores",

@@ -7,6 +7,7 @@ CUDASTF's event lists. What the host must hear of is followed through the device
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections import deque
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from plait.devices import LaunchQueue, Mark
-from plait.errors import DeviceLost
+from plait.errors import DeviceLost, OutOfMemory
 from plait.scheduler.device_plan import LAUNCH, LOOP, OUT, stream_name, transfer_call
-from plait.scheduler.expand import Transfer
+from plait.scheduler.expand import HOST, Transfer
+from plait.scheduler.holders import with_holders
 
 if TYPE_CHECKING:
     from plait.devices import GpuDevice
@@ -85,16 +87,16 @@ class DeviceLanes:
         untold: dict[int, tuple[Tail, int]] = {}
         dead: list[Any] = []
         began = perf_counter_ns()
-        while ready and not state.stopping:
-            tail = self._tail(state, place, role, ready[0])
+        while (position := state.peek(lane.kind)) >= 0:
+            tail = self._tail(state, place, role, position)
             if tail is None:
                 break  # the device is lost, and the item has failed of it
+            if state.peek(lane.kind) != position:
+                continue  # its stream had to be made, and meanwhile something more urgent became ready
             if tail.in_flight >= WINDOW:
                 tail.parked.append((state, heappop(ready)))
                 continue
-            position = state.pop(lane.kind)
-            if position < 0:
-                break
+            state.pop(lane.kind)
             number = self._numbers[place] = self._numbers[place] + 1
             flight.enters(position, tail.key, tail.index, number)
             tail.in_flight += 1
@@ -107,6 +109,8 @@ class DeviceLanes:
             except BaseException as raised:  # whatever it is, it is the item's failure
                 error = raised
             self._lock.acquire()
+            if isinstance(error, OutOfMemory):
+                error = with_holders(error, tail.queue.device, place, self._dispatcher.runs)
             tail.busy = None, -1
             if tail.lost:
                 flight.lost([tail.key], error or tail.queue.device.error or DeviceLost("the device was lost"), dead)
@@ -202,10 +206,13 @@ class DeviceLanes:
                 values[item.target_slot] = _transferred(queue, item, values)
             else:
                 args = plan.getters[position](values)
-                values[plan.outs[position]] = call(*args)
-                for slot in flight.part.local_made[position]:
-                    if not _owned(values[slot], args):
-                        flight.shared.add(slot)
+                try:
+                    values[plan.outs[position]] = call(*args)
+                    for slot in flight.part.local_made[position]:
+                        if not _owned(values[slot], args):
+                            flight.shared.add(slot)
+                finally:
+                    args = ()  # an error that someone keeps would keep them, by this frame
             if state.synchronous:
                 queue.driver.synchronize()
             if not traced:
@@ -218,18 +225,18 @@ class DeviceLanes:
     # ---- copying out ------------------------------------------------------------------------------------------
 
     def _serve_out(self, lane: Lane, state: RunState, place: int) -> None:
-        flight, ready = state.flight, state.ready[lane.kind]
+        flight = state.flight
         assert flight is not None
+        entered, yielding = perf_counter_ns(), False
         begun: deque[tuple[int, Tail, Any, Any, Any]] = deque()
         dead: list[Any] = []
         while True:
-            if ready and len(begun) < BEGUN and not state.stopping:
-                tail = self._tail(state, place, OUT, ready[0])
-                if tail is None:
+            position = state.peek(lane.kind) if len(begun) < BEGUN and not yielding else -1
+            if position >= 0:
+                tail = self._tail(state, place, OUT, position)
+                if tail is None or state.peek(lane.kind) != position:
                     continue
-                position = state.pop(lane.kind)
-                if position < 0:
-                    continue
+                state.pop(lane.kind)
                 number = self._numbers[place] = self._numbers[place] + 1
                 waits = self._waits(state, position, tail)
                 flight.stream[position], flight.lane[position], flight.number[position] = tail.key, tail.index, number
@@ -246,6 +253,8 @@ class DeviceLanes:
                     item = state.plan.item(position)
                     assert isinstance(item, Transfer)
                     value, copies = _begin_out(tail.queue, state.values[item.source_slot])
+                    if not copies:  # whatever it is, it may hold what the device still works on
+                        copies = [Fence(tail.queue)]
                 except BaseException as raised:
                     error = raised
                 self._lock.acquire()
@@ -273,6 +282,7 @@ class DeviceLanes:
                     state.lanes[position] = tail.index
                     state.measure_slot(state.plan.outs[position])
                 self._end_out(state, position, tail, error, dead)
+                yielding = yielding or self._dispatcher.should_yield(lane, state, entered)
             else:
                 break
 
@@ -316,7 +326,8 @@ class DeviceLanes:
         with self._lock:
             if mark.error is None:
                 if state.traced:
-                    self._stamp(state, tail, position)
+                    with contextlib.suppress(Exception):  # a device that was lost meanwhile keeps no times
+                        self._stamp(state, tail, position)
                 tail.in_flight -= flight.reached(tail.key, position, dead)
                 self._unpark(tail)
             else:
@@ -391,6 +402,18 @@ class DeviceLanes:
                 state.started[each], state.finished[each] = clock.at(stamps[0]), clock.at(stamps[1])
 
 
+class Fence:
+    """As a copy that moves nothing: ``finish`` blocks until the device has come this far."""
+
+    def __init__(self, queue: LaunchQueue) -> None:
+        self._queue = queue
+        self._event = queue.record()
+
+    def finish(self) -> None:
+        with self._queue.current("waiting for a value"):
+            self._event.synchronize()
+
+
 CLOCK_NS = 10_000_000_000  # a clock is set anew after so long: event times are 32-bit floats of milliseconds
 
 
@@ -418,7 +441,14 @@ def _transferred(queue: LaunchQueue, item: Transfer, values: list[Any]) -> Any:
         if item.filled and buffer.value is not None:
             return queue.full(buffer.shape, buffer.value, buffer.dtype)
         return queue.empty(buffer.shape, buffer.dtype)
+    if item.source == HOST:
+        queue.wait_default(values[item.source_slot])
     return _brought(queue, values[item.source_slot], values[item.target_slot], copied=item.copied)
+
+
+def _is_numeric(dtype: np.dtype[Any]) -> bool:
+    """Whether a device can hold it."""
+    return dtype.kind in "biufcV" and dtype.char not in "gG" and not dtype.hasobject
 
 
 def _brought(queue: LaunchQueue, value: Any, there: Any, *, copied: bool) -> Any:
@@ -429,8 +459,10 @@ def _brought(queue: LaunchQueue, value: Any, there: Any, *, copied: bool) -> Any
     if isinstance(value, dict):
         return {key: _brought(queue, part, None, copied=copied) for key, part in value.items()}
     on_device = queue.owns(value)
-    if not on_device and not (isinstance(value, np.ndarray) and not value.dtype.hasobject):
-        return value
+    if not on_device and not (isinstance(value, np.ndarray) and _is_numeric(value.dtype)):
+        return value  # text, dates, objects: a device has no arrays of these, and the item gets what there is
+    if not on_device and value.dtype.newbyteorder("=") != value.dtype:
+        value = value.astype(value.dtype.newbyteorder("="))
     if on_device and queue.is_here(value) and not copied:
         return value
     fits = queue.owns(there) and there.shape == value.shape and there.dtype == value.dtype

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from plait.devices import Device, library
 from plait.errors import PlanError
-from plait.graph import BARRIER, CALL, CONSTANT, RESOURCE, BufferSlice, Edges, Program, WorkItem
+from plait.graph import BARRIER, CALL, CONSTANT, INPUT, RESOURCE, Access, Buffer, BufferSlice, Edges, Program, WorkItem
+from plait.graph.hazards import READ
 from plait.graph.options import Options
 from plait.scheduler.bind import ON_HOST, Binder, Getter, Place, Values
 from plait.scheduler.device_plan import IN, LAUNCH, OUT, DevicePart, device_part, transfer_call
@@ -279,14 +280,15 @@ def _expansion(program: Program, places: Places) -> Expansion:
 
 
 def _touched_on_host(program: Program, expansion: Expansion) -> frozenset[int]:
-    """The inputs that are read as NumPy arrays: by items on the host, or as outputs."""
+    """The inputs and constants that are read as NumPy arrays: by items on the host, or as outputs."""
     touched: set[int] = set()
     if expansion.places:
         on_host = np.repeat(np.array(expansion.places) == HOST, np.diff(expansion.offsets))
         touched.update(expansion.slots_accessed[on_host].tolist())
         for value in program.outputs.values():
             touched.add(value.buffer.index if isinstance(value, BufferSlice) else value.index)
-    return frozenset(buffer.index for buffer in program.inputs.values() if buffer.index in touched)
+    given = (buffer.index for buffer in program.declared if buffer.kind in (CONSTANT, INPUT))
+    return frozenset(index for index in given if index in touched)
 
 
 def _by_option(items: Sequence[WorkItem | Transfer], get: Callable[[Options], Any]) -> list[Any]:
@@ -386,10 +388,22 @@ def _bind(
 def _lookup(item: WorkItem, platform: str) -> Callable[..., Any]:
     try:
         if hasattr(item.function, "on"):
+            _check_writes(item)
             return item.function.on(platform)  # type: ignore[no-any-return]
         return library.lookup(item.function, platform)
     except PlanError as error:
         raise PlanError(f"item {item.name!r} (recorded at {item.site}): {error}") from None
+
+
+def _check_writes(item: WorkItem) -> None:
+    """A kernel from source says what it writes; PlanError if that was recorded as read only."""
+    for index in getattr(item.function, "writes", None) or ():
+        arg = item.args[index] if index < len(item.args) else None
+        if isinstance(arg, Buffer | BufferSlice) or (isinstance(arg, Access) and arg.mode == READ):
+            raise PlanError(
+                f"the kernel writes its argument {index}, which was recorded as read: "
+                "pass plait.update(...) of it, or plait.write(...) if it overwrites every element"
+            )
 
 
 def is_async_callable(function: Any) -> bool:

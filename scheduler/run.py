@@ -78,6 +78,7 @@ class Run:
     async def _result(self) -> Outputs:
         await self._finished.wait()
         self._observed = True
+        self._scheduler.seen(self)
         if self._error is not None:
             raise self._error
         return self._outputs
@@ -94,6 +95,7 @@ class Run:
         if name in self._outputs:
             return self._outputs[name]
         self._observed = True
+        self._scheduler.seen(self)
         raise self._error or RunFailed(f"output {name!r} was not computed", self._outputs.failed)
 
     def cancel(self) -> None:

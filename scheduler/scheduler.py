@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import networkx as nx
 import trio
-from plait.devices import HOST, Device, HostDevice, bounded_blas, joins, usable_cores
+from plait.devices import HOST, Device, HostDevice, bounded_blas, usable_cores
 from plait.devices import device as find_device
 from plait.devices import devices as all_devices
 from plait.errors import PlaitError, PlanError
@@ -50,7 +50,7 @@ class Scheduler:
         self._mail: deque[RunState] = deque()
         self._mail_sent = False
         self._runs: dict[RunState, Run] = {}
-        self._failed: list[Run] = []
+        self._failed: set[Run] = set()  # failed, and nobody has seen it yet
         self._grains: WeakKeyDictionary[Plan, int] = WeakKeyDictionary()
         self._closed = False
         host = next((device for device in devices or () if isinstance(device, HostDevice)), HOST.devices()[0])
@@ -140,7 +140,7 @@ class Scheduler:
         used = [found.devices[place - 1] for place in plan.on_device.devices]
         for device in used:
             device.check()
-        return joins(device.ordinal for device in used)
+        return [event for device in used for event in device.joins()]
 
     async def run(
         self, runnable: Plan | Graph | nx.DiGraph[Any], inputs: Mapping[str, Any] | None = None, /, **named: Any
@@ -156,8 +156,12 @@ class Scheduler:
         """A run has ended."""
         del self._runs[run._state]
         self._grains[run.plan] = run._state.grain_ns
-        if run._error is not None:
-            self._failed.append(run)
+        if run._error is not None and not run._observed:
+            self._failed.add(run)
+
+    def seen(self, run: Run) -> None:
+        """Someone has heard of the run's end."""
+        self._failed.discard(run)
 
     def _post(self, state: RunState) -> None:
         """Any thread: the run has news. One message to the loop carries all that gather until it is read."""
@@ -206,7 +210,7 @@ class Scheduler:
     def _raise_unseen(self) -> None:
         """An error that nobody awaited must not vanish with the scheduler."""
         for run in self._failed:
-            if not run._observed and run._error is not None:
+            if run._error is not None:
                 raise run._error
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import copy
+from array import array
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -47,9 +48,7 @@ class RunState:
         self.grain_ns = grain_ns
         self.values = _bound(plan, inputs)
         self.values[-2] = self
-        self.fetched = [
-            index for index in plan.touched_on_host if hasattr(self.values[index], "__cuda_array_interface__")
-        ]
+        self.fetched = [index for index in plan.touched_on_host if _is_on_device(self.values[index])]
         self.prepared = not plan.host_made and not plan.program.mutated and not self.fetched
         self.preparing = False
         self.context = contextvars.copy_context()
@@ -82,7 +81,7 @@ class RunState:
         self.begin_ns = self.end_ns = 0
         self.started: list[int] = [0] * count if traced else []
         self.finished: list[int] = [0] * count if traced else []
-        self.lanes = bytearray(count if traced else 0)
+        self.lanes = array("H", bytes(2 * count if traced else 0))
         self.sizes: list[int] = [0] * len(self.values) if traced else []
         self.stamps: dict[int, tuple[Any, Any]] = {}  # device items: timed driver events before and behind
         if not self.straight:
@@ -169,28 +168,37 @@ class RunState:
     # ---- counted ----------------------------------------------------------------------------------------------
 
     def pop(self, kind: int) -> int:
-        """Take the most urgent ready item of ``kind`` whose groups have room; -1 if there is none."""
-        ready = self.ready[kind]
-        groups = self.plan.groups
-        while ready and not self.stopping:
-            position = heappop(ready)
-            if groups and position in groups and not self._enter(position):
-                continue
+        """Take what ``peek`` finds; -1 if there is none."""
+        position = self.peek(kind)
+        if position >= 0:
+            heappop(self.ready[kind])
+            for name in self.plan.groups.get(position, ()):
+                self.group_use[name] += 1
             self.status[position] = RUNNING
             self.active += 1
-            return position
+        return position
+
+    def peek(self, kind: int) -> int:
+        """The most urgent ready item of ``kind`` whose groups have room; -1 if there is none.
+
+        What has been skipped since it became ready is passed over: a device item is ready once those before it are
+        enqueued, and they may fail afterwards.
+        """
+        ready = self.ready[kind]
+        while ready and not self.stopping:
+            position = ready[0]
+            full = self._full(position) if position in self.plan.groups else None
+            if self.status[position] == WAITING and full is None:
+                return position
+            heappop(ready)
+            if full is not None:
+                heappush(self.group_wait.setdefault(full, []), position)
         return -1
 
-    def _enter(self, position: int) -> bool:
-        names = self.plan.groups[position]
+    def _full(self, position: int) -> str | None:
+        """The first of the item's groups that has no room."""
         limits = self.plan.program.group_limits
-        for name in names:
-            if self.group_use[name] >= (limits[name] or 0):
-                heappush(self.group_wait.setdefault(name, []), position)
-                return False
-        for name in names:
-            self.group_use[name] += 1
-        return True
+        return next((name for name in self.plan.groups[position] if self.group_use[name] >= (limits[name] or 0)), None)
 
     def _leave(self, position: int) -> None:
         for name in self.plan.groups[position]:
@@ -370,6 +378,11 @@ def _allocated(buffer: Any) -> np.ndarray[Any, Any]:
 
 
 def _is_on_device(value: Any) -> bool:
+    """Whether a value is a device array or a container that holds one."""
+    if isinstance(value, list | tuple):
+        return any(_is_on_device(part) for part in value)
+    if isinstance(value, dict):
+        return any(_is_on_device(part) for part in value.values())
     return hasattr(value, "__cuda_array_interface__")
 
 

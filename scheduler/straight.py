@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -79,4 +80,4 @@ def _run_traced(state: RunState, start: int, end: int, lane: int) -> BaseExcepti
         ran = start + len(stamps) - 1
         state.started[start:ran] = stamps[:-1]
         state.finished[start:ran] = stamps[1:]
-        state.lanes[start:ran] = bytes([lane]) * (ran - start)
+        state.lanes[start:ran] = array("H", [lane]) * (ran - start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from array import array
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,7 @@ def build_trace(
     plan: Plan,
     started: list[int],
     finished: list[int],
-    lanes: bytearray,
+    lanes: array[int],
     streams: tuple[str, ...],
     begin_ns: int,
     end_ns: int,
@@ -77,7 +78,7 @@ def build_trace(
     ran = np.flatnonzero(start)
     records = np.empty(len(ran), dtype=RECORD)
     records["item"] = plan.order[ran]
-    records["stream"] = np.frombuffer(lanes, dtype=np.uint8)[ran]
+    records["stream"] = np.frombuffer(lanes, dtype=np.uint16)[ran]
     kinds = np.array(plan.kinds, dtype=np.int64)[ran]
     records["kind"] = np.where(kinds < 3, kinds, kinds % 3 != LAUNCH)
     records["start_ns"] = start[ran] - begin_ns

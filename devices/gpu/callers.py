@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from plait.devices.gpu import driver
@@ -11,7 +13,8 @@ from plait.devices.gpu import driver
 def joins(ordinals: Iterable[int]) -> list[Any]:
     """Driver events behind all that this thread's current stream and the legacy default stream of each device hold now.
 
-    plait never enqueues in the default stream, and its own streams do not wait for it by themselves.
+    plait never enqueues in the default stream, and its own streams do not wait for it by themselves. Raises CuPy's
+    error if a device does not answer.
     """
     cuda = driver.cupy().cuda
     events = []
@@ -26,8 +29,45 @@ def joins(ordinals: Iterable[int]) -> list[Any]:
     return events
 
 
-def fetch(array: Any, behind: Iterable[Any]) -> Any:
-    """A device array of the caller as a NumPy array, read behind the given driver events. Blocks the thread."""
+def carried() -> AbstractContextManager[object]:
+    """To enter on another thread: this thread's CuPy device and stream, current there too. Nothing without CuPy."""
+    if "cupy" not in sys.modules:
+        return nullcontext()
+    try:
+        device, stream = driver.cupy().cuda.Device(), driver.cupy().cuda.get_current_stream()
+    except driver.runtime().CUDARuntimeError:  # no driver, and so nothing to carry
+        return nullcontext()
+    return _Both(device, stream)
+
+
+class _Both:
+    """A device and a stream of it, current inside."""
+
+    def __init__(self, device: Any, stream: Any) -> None:
+        self._device = device
+        self._stream = stream
+
+    def __enter__(self) -> None:
+        self._device.__enter__()
+        self._stream.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.__exit__(None, None, None)
+        self._device.__exit__(None, None, None)
+
+
+def fetch(array: Any, behind: Sequence[Any]) -> Any:
+    """A device array of the caller, or a container of such, on the host, read behind the given driver events.
+
+    Blocks the thread.
+    """
+    if isinstance(array, list | tuple):
+        parts = [fetch(part, behind) for part in array]
+        return type(array)._make(parts) if hasattr(array, "_make") else type(array)(parts)
+    if isinstance(array, dict):
+        return {key: fetch(part, behind) for key, part in array.items()}
+    if not isinstance(array, driver.cupy().ndarray):
+        return array
     with array.device:
         stream = driver.cupy().cuda.Stream(non_blocking=True)
         for event in behind:

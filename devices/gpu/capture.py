@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from plait.devices.gpu import driver
 
 Values = list[Any]
@@ -71,10 +72,17 @@ class Segment:
                     step.call(values)
                 self._warm = True
                 return
+            signature = self._signature(values)
+            if any(_is_opaque(values[slot]) for slot in self.inputs):
+                for step in self.steps:  # what such a value holds may be another thing in each run
+                    step.call(values)
+                return
             if self._last is not None:
                 stream.wait_event(self._last)  # another stream may have launched it
-            if self._taken != self._signature(values):
+            if self._taken != signature:
+                self._taken = None
                 self._capture(values, stream)
+                self._taken = signature
             self._launch(values, stream)
             self._last = stream.record(driver.cupy().cuda.Event(disable_timing=True))
 
@@ -120,7 +128,6 @@ class Segment:
         self._pool = cupy.cuda.MemoryPool()
         for slot in self.inputs:
             self._static[slot] = _copied(values[slot])
-        self._taken = self._signature(values)
         with cupy.cuda.using_allocator(self._pool.malloc):
             start = 0
             while start < len(self.steps):
@@ -165,6 +172,9 @@ def _captured(
                     lane.wait_event(done[other])
             with lane:
                 step.call(values)
+            for slot in step.outs:
+                if _is_opaque(values[slot]):
+                    raise TypeError(f"it returns a {type(values[slot]).__name__}, whose contents cannot be copied")
             done[at] = lane.record(cuda.Event(disable_timing=True))
         for lane in lanes.values():
             stream.wait_event(lane.record(cuda.Event(disable_timing=True)))
@@ -184,7 +194,17 @@ def _sign(value: Any) -> Any:
         return tuple(_sign(part) for part in value)
     if isinstance(value, dict):
         return tuple((key, _sign(part)) for key, part in value.items())
-    return type(value), value
+    return type(value), repr(value)  # -0.0 is not 0.0, and nan is nan
+
+
+def _is_opaque(value: Any) -> bool:
+    """Whether a value may hold device memory or change, and plait cannot see into it."""
+    if isinstance(value, list | tuple):
+        return any(_is_opaque(part) for part in value)
+    if isinstance(value, dict):
+        return any(_is_opaque(part) for part in value.values())
+    plain = isinstance(value, int | float | complex | str | bytes | np.generic) or value is None
+    return not plain and not isinstance(value, driver.cupy().ndarray)
 
 
 def _assign(target: Any, source: Any) -> None:

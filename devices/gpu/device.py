@@ -9,6 +9,7 @@ from collections import deque
 from typing import Any, TypeVar
 
 from plait.devices.gpu import driver
+from plait.devices.gpu.callers import joins
 from plait.devices.gpu.completion import Tracker, tracker
 from plait.devices.gpu.copies import Copier
 from plait.devices.gpu.describe import GpuDescription
@@ -42,8 +43,9 @@ class GpuDevice:
         self._numbers = itertools.count()
         self._fronts = WorkerPool(f"plait {self.name}", FRONT_WORKERS)
         self._lanes = WorkerPool(f"plait lanes {self.name}", LANES)
-        # Guards the idle queues: they are borrowed and given back from any thread, and who borrows cannot wait.
+        # Guards the idle queues and the allocators: asked for from any thread, and who asks cannot wait.
         self._lock = threading.RLock()
+        self._memory: dict[str, GpuAllocator] = {}
         self._idle: dict[tuple[int, str], deque[LaunchQueue]] = {}
 
     def __repr__(self) -> str:
@@ -54,10 +56,18 @@ class GpuDevice:
         """What the driver, NVML and the system say of it, read once."""
         return describe(self.ordinal)
 
-    @functools.cached_property
+    @property
     def allocator(self) -> GpuAllocator:
         """Device memory, from CuPy's allocator in force."""
-        return GpuAllocator(self)
+        return self.memory("device")
+
+    def memory(self, space: str) -> GpuAllocator:
+        """The allocator of one memory space: ``device``, ``pinned`` (on the host) or ``managed``."""
+        with self._lock:
+            found = self._memory.get(space)
+            if found is None:
+                found = self._memory[space] = GpuAllocator(self, space)
+            return found
 
     @functools.cached_property
     def copier(self) -> Copier:
@@ -137,6 +147,13 @@ class GpuDevice:
     def lane(self, name: str, priority: int = 0) -> HostStream:
         """A stream of the host whose threads are there to launch on this device."""
         return HostStream(HOST.devices()[0], self._lanes, priority=priority, kind="compute", name=name)
+
+    def joins(self) -> list[Any]:
+        """Driver events behind what the caller's own streams hold now; DeviceLost if the device does not answer."""
+        try:
+            return joins([self.ordinal])
+        except Exception as error:
+            raise self.noted(driver.translated(error, self.name, "starting a run")) from error
 
     def noted(self, error: _E) -> _E:
         """``error``, remembered if it says that the device is lost."""

@@ -34,10 +34,12 @@ class Current:
         queue.driver.__enter__()
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        queue = self._queue
+        queue, runtime = self._queue, driver.runtime()
+        if runtime.getDevice() != queue.device.ordinal:  # left so by what ran inside
+            runtime.setDevice(queue.device.ordinal)
         queue.driver.__exit__(None, None, None)
         if self._before != queue.device.ordinal:
-            driver.runtime().setDevice(self._before)
+            runtime.setDevice(self._before)
         if isinstance(error, Exception):
             found = self._translated(error)
             if found is not error:
@@ -83,7 +85,10 @@ class LaunchQueue:
             return self.record_here(timing)
 
     def record_here(self, timing: bool) -> Any:
-        """``record`` for who is inside ``current`` already."""
+        """``record`` for who is inside ``current`` already, whatever device was made current there since."""
+        runtime, ordinal = driver.runtime(), self.device.ordinal
+        if runtime.getDevice() != ordinal:
+            runtime.setDevice(ordinal)
         event = driver.event_class()(True, not timing)
         event.record(self.driver)
         return event
@@ -92,6 +97,14 @@ class LaunchQueue:
         """Hold what is enqueued later until the driver event, of this device or another, is reached."""
         with self.current("waiting for an event"):
             self.driver.wait_event(event)
+
+    def wait_default(self, value: Any) -> None:
+        """If ``value`` is a device array, wait for the default stream there: who made it on the host used that one."""
+        if self.owns(value):
+            with value.device:
+                event = driver.event_class()(False, True)
+                event.record(driver.cupy().cuda.Stream.null)
+            self.wait_event(event)
 
     def copy_in(self, target: Any, source: Any) -> None:
         """Host to device; a pageable source has been read on return, a pinned one is read later. Blocks the thread."""

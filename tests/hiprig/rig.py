@@ -77,12 +77,12 @@ def command_environment(devices: int = 2) -> dict[str, str]:
 
 
 def control(command: str) -> None:
-    """Give the rig a command; the README lists them. ValueError if it knows none such."""
+    """Give the rig a command; the README lists them. ValueError if it does not obey."""
     library = _library()
     if library is None:
         raise RuntimeError("the rig is not loaded")
     if library.hipcpu_control(command.encode()) != 0:
-        raise ValueError(f"the rig does not understand {command!r}")
+        raise ValueError(f"the rig does not obey {command!r}")
 
 
 def hold(engine: str, device: int = 0) -> None:
@@ -93,6 +93,11 @@ def hold(engine: str, device: int = 0) -> None:
 def release(engine: str, device: int = 0) -> None:
     """Let a held engine go on."""
     control(f"release {engine} {device}")
+
+
+def wait_until_queued(engine: str, count: int = 1, device: int = 0) -> None:
+    """Wait until operations of ``count`` streams wait for an engine; ValueError if they do not come within 30 s."""
+    control(f"await {engine} {device} {count}")
 
 
 @contextmanager
@@ -107,12 +112,13 @@ def held(engine: str, device: int = 0) -> Iterator[None]:
 
 def fail(call: str, status: int, count: int = 1) -> None:
     """Let the next ``count`` calls of a runtime function answer with a status."""
-    control(f"fail {call} {status} {count}")
+    for _ in range(count):
+        control(f"fail {call} {status} 1")
 
 
-def fail_async(kind: str, status: int, count: int = 1) -> None:
-    """Let the next ``count`` kernels or copies that begin fail; their device is lost from then on."""
-    control(f"fail async:{kind} {status} {count}")
+def fail_async(kind: str, status: int, nth: int = 1) -> None:
+    """Let the ``nth`` kernel or copy that begins from now on fail; its device is lost from then on."""
+    control(f"fail async:{kind} {status} {nth}")
 
 
 def clear() -> None:
@@ -128,6 +134,7 @@ def restore(devices: int = 2) -> None:
     clear()
     set_gbps(0)
     set_kernel_us(0)
+    set_slots(int(os.environ.get("HIPCPU_SLOTS", "4")))
 
 
 def set_gbps(gbps: float) -> None:

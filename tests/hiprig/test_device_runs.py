@@ -1,11 +1,13 @@
 """Runs on the rig's devices: bytes, order, overlap with held engines, failures, and what is left behind."""
 
+import asyncio
 import threading
 
 import cupy
 import numpy as np
 import plait
 import pytest
+import rig
 import trio
 import trio.testing
 from plait import DeviceLost, Graph, OutOfMemory, RunCancelled, RunFailed, update
@@ -128,6 +130,27 @@ def test_device_arrays_as_inputs_start_behind_their_streams():
                 assert result["here"].tolist() == [7.0] * 1000
 
     trio.run(main)
+
+
+def test_device_arrays_as_inputs_from_a_notebook_start_behind_their_streams():
+    """Where a loop is running, the run has a thread of its own, and the caller's stream is still heeded."""
+    g = Graph()
+    g.output("y", g.options(device="hip:0").call(np.add, g.input("x"), 1))
+    run(g, x=np.zeros(10))
+
+    async def main():
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            mine = cupy.zeros(10)
+            stream.synchronize()
+            control("hold compute 0")
+            mine += 5
+            started = asyncio.ensure_future(plait.run_async(g, x=mine))
+            await asyncio.sleep(0)
+        await asyncio.get_running_loop().run_in_executor(None, control, "release compute 0")
+        return await started
+
+    assert asyncio.run(main())["y"].tolist() == [6.0] * 10
 
 
 def test_an_input_that_the_graph_updates_stays_the_callers():
@@ -300,12 +323,15 @@ def test_what_depends_on_a_lost_device_is_not_passed_on():
 
 
 def test_out_of_memory_is_an_error_of_the_item():
-    g = Graph()
-    g.output("y", g.options(device="hip:0", name="greedy").call(lambda: cupy.zeros(1 << 44, dtype="int8")))
+    g = Graph("hungry")
+    kept = g.options(device="hip:0").call(np.add, g.input("x"), 1)
+    g.output("y", g.options(device="hip:0", name="greedy").call(lambda _: cupy.zeros(1 << 44, dtype="int8"), kept))
     with pytest.raises(RunFailed) as caught:
-        run(g)
+        run(g, x=np.ones(1 << 16))
     assert caught.value.exceptions[0].item == "greedy"
-    assert isinstance(caught.value.exceptions[0].__cause__, OutOfMemory)
+    cause = caught.value.exceptions[0].__cause__
+    assert isinstance(cause, OutOfMemory)
+    assert "512 KiB  'add#0' of graph 'hungry'" in str(cause)
 
 
 def test_a_cancelled_run_leaves_nothing_in_flight():
@@ -378,9 +404,12 @@ def test_a_captured_plan_gives_the_same_results_from_one_launch():
         async with plait.open_scheduler(streams=2) as scheduler:
             plan = scheduler.compile(g).capture()
             for k in range(11):
-                result = await scheduler.run(plan, x=np.full(100, float(k)))
+                with rig.traced() as trace:
+                    result = await scheduler.run(plan, x=np.full(100, float(k)))
                 assert result["y"].tolist() == [45.0 + k] * 100
                 assert result["total"].tolist() == [46.0 + k] * 100
+                graphs = [operation.kind for operation in trace].count("graph")
+                assert graphs == (k > 0), "the first run calls, the others launch one graph"
             (segment,) = [item.segment for item in plan.work if item.kind == "segment"]
             assert segment.launches == 10
             assert not segment.refused

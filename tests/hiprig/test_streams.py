@@ -70,6 +70,7 @@ def test_an_urgent_run_starts_after_at_most_what_is_running():
                 pass
             overtakes.clear()
             rig.set_slots(1)
+            rig.set_kernel_us(3000)
             with rig.traced() as trace:
                 with rig.held("compute"):
                     first = scheduler.start(g)
@@ -188,3 +189,34 @@ def test_driver_streams_are_pooled():
     assert len(pointers) <= 2
     urgent, plain = device.stream(priority=3), device.stream()
     assert urgent.driver.priority < plain.driver.priority
+
+
+def test_plait_never_uses_the_default_stream():
+    g = Graph()
+    total = g.buffer("total", (1000,), fill=1)
+    for ordinal in (0, 1):
+        with g.defaults(device=f"hip:{ordinal}"):
+            value = g.call(np.add, g.input(f"x{ordinal}"), np.ones(1000))
+            g.call(np.add, value, total[::2].shape[0])
+            g.call(lambda t, v: t.__iadd__(v), plait.update(total), value)
+    g.copy(total[:500], total[500:])
+    g.output("total", total)
+    x = np.ones((500, 2)).reshape(-1)[::1]
+    inputs = {"x0": x, "x1": np.asfortranarray(np.ones((1000, 2)))[:, 0]}
+    expected = plait.run(g, inputs)["total"]
+    mine = {}
+    with rig.traced() as trace:
+        for ordinal in (0, 1):
+            with cupy.cuda.Device(ordinal):
+                launch("filler", cupy.zeros(4, "f4"))
+                cupy.cuda.Stream.null.synchronize()
+        found = plait.run(g, inputs)["total"]
+    assert np.array_equal(found, expected)
+    for operation in trace:
+        if operation.name == "filler":
+            mine[operation.stream] = 0
+    for operation in trace:
+        if operation.stream in mine:
+            mine[operation.stream] += 1
+    assert len(trace) > 10
+    assert sorted(mine.values()) == [2, 2], "a fill and a kernel of this test on each default stream, and nothing else"

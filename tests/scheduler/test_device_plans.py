@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from plait import Graph, PlanError, update, write
+from plait import Graph, Kernel, PlanError, update, write
 from plait.devices import HOST, GpuDevice
 from plait.graph import Edges
 from plait.scheduler.expand import Transfer
@@ -204,3 +204,15 @@ def test_edges_of_the_program_stay_edges_of_the_plan():
     plan = compiled(g)
     check_plan(plan)
     assert isinstance(plan.edges, Edges)
+
+
+def test_a_kernel_that_writes_what_was_recorded_as_read_is_refused():
+    double = Kernel("twice", {"gpu": 'extern "C" __global__ void twice(const float *x, float *y) {}'}, grid=1, block=1)
+    g = Graph()
+    x, y = g.input("x"), g.buffer("y", (4,), "float32")
+    on = g.options(device="cuda:0")
+    on.call(double, x, write(y))
+    compiled(g)
+    on.call(double, x, y)
+    with pytest.raises(PlanError, match=r"item 'twice#1' .* writes its argument 1, .* pass plait.update"):
+        compiled(g)

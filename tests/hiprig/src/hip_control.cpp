@@ -29,6 +29,8 @@ Speeds& speeds() {
 
 namespace {
 
+constexpr std::chrono::seconds kPatience{30};
+
 struct Fault {
   std::string what;
   int calls_left;
@@ -69,19 +71,14 @@ void clear_faults() {
   for (Device* device : devices()) device->lost = kOk;
 }
 
-Engine* engine_named(Device& device, const std::string& name) {
+// Null if there is none.
+Engine* find_engine(const std::string& name, size_t device_id) {
+  if (device_id >= devices().size()) return nullptr;
+  Device& device = *devices()[device_id];
   if (name == "compute") return &device.compute;
   if (name == "h2d") return &device.host_to_device;
   if (name == "d2h") return &device.device_to_host;
   return nullptr;
-}
-
-bool set_held(const std::string& engine_name, size_t device, bool held) {
-  if (device >= devices().size()) return false;
-  Engine* engine = engine_named(*devices()[device], engine_name);
-  if (engine == nullptr) return false;
-  engine->set_held(held);
-  return true;
 }
 
 bool set_speed(const std::string& name, double value) {
@@ -99,7 +96,7 @@ bool set_speed(const std::string& name, double value) {
 
 void set_tracing(bool on) {
   std::lock_guard lock(recorded().mutex);
-  if (on) recorded().entries.clear();
+  recorded().entries.clear();
   recorded().on = on;
 }
 
@@ -123,7 +120,16 @@ bool obey(const std::string& command) {
   if (verb == "hold" || verb == "release") {
     size_t device = 0;
     words >> device;
-    return set_held(object, device, verb == "hold");
+    Engine* engine = find_engine(object, device);
+    if (engine != nullptr) engine->set_held(verb == "hold");
+    return engine != nullptr;
+  }
+  if (verb == "await") {
+    size_t device = 0;
+    size_t count = 1;
+    words >> device >> count;
+    Engine* engine = find_engine(object, device);
+    return engine != nullptr && engine->wait_until_queued(count, kPatience);
   }
   if (verb == "set") {
     double value = 0;
@@ -159,10 +165,11 @@ void trace(TraceEntry entry) {
   recorded().entries.push_back(std::move(entry));
 }
 
-// 0, or -1 for a command that the rig does not know. The README lists the commands.
+// 0, or -1 for a command that the rig does not know or that did not come true. The README lists the commands.
 HIPCPU_EXPORT int hipcpu_control(const char* command) { return obey(command) ? 0 : -1; }
 
-// The trace as JSON; valid until the next call.
+// The trace as JSON, a list for each operation: device, stream, kind, name, bytes, begin, end (nanoseconds). Valid
+// until the next call.
 HIPCPU_EXPORT const char* hipcpu_trace() {
   static std::string& text = *new std::string;
   std::lock_guard lock(recorded().mutex);
@@ -170,9 +177,8 @@ HIPCPU_EXPORT const char* hipcpu_trace() {
   const char* separator = "";
   json << "[";
   for (const TraceEntry& entry : recorded().entries) {
-    json << separator << "{\"device\":" << entry.device << ",\"stream\":" << entry.stream << ",\"kind\":\""
-         << entry.kind << "\",\"name\":\"" << entry.name << "\",\"bytes\":" << entry.bytes
-         << ",\"begin\":" << entry.begin << ",\"end\":" << entry.end << "}";
+    json << separator << "[" << entry.device << "," << entry.stream << ",\"" << entry.kind << "\",\"" << entry.name
+         << "\"," << entry.bytes << "," << entry.begin << "," << entry.end << "]";
     separator = ",";
   }
   json << "]";

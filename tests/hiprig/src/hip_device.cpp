@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "hip_control.h"
@@ -56,6 +57,12 @@ Device& current_device() { return *devices()[current_device_id]; }
 std::vector<StreamPtr> Device::all_streams() {
   std::lock_guard lock(mutex);
   return streams;
+}
+
+void Device::forget(const Stream& stream) {
+  std::lock_guard lock(mutex);
+  auto is_it = [&](const StreamPtr& other) { return other.get() == &stream; };
+  streams.erase(std::remove_if(streams.begin(), streams.end(), is_it), streams.end());
 }
 
 void Device::drain() {

@@ -1,6 +1,7 @@
 // A device: its memory, its engines and its streams; and the operations that streams carry to engines.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -61,9 +62,13 @@ class Engine {
   void set_held(bool held);
   void set_slots(int slots);
 
+  // Waits until so many operations wait for a slot; false if they do not come within `patience`.
+  bool wait_until_queued(size_t count, std::chrono::seconds patience);
+
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::condition_variable queued_;
   int slots_ = 1;
   int busy_ = 0;
   bool held_ = false;
@@ -75,7 +80,9 @@ struct Device {
   // The engine that an operation needs, null where it needs none.
   Engine* engine_for(OpKind kind);
 
+  // Those with a handle, the null stream, and destroyed ones that still have work.
   std::vector<StreamPtr> all_streams();
+  void forget(const Stream& stream);
 
   // Waits until all that is queued now is done.
   void drain();
@@ -99,7 +106,7 @@ struct Device {
 
   StreamPtr null_stream;
   std::mutex mutex;
-  std::vector<StreamPtr> streams;  // guarded by `mutex`; with the null stream
+  std::vector<StreamPtr> streams;  // guarded by `mutex`
 };
 
 // A queue of operations, and the thread that carries them out one by one.
@@ -145,8 +152,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
 // Carries out an operation on its engine. `ticket` is a place in the engine's queue that was taken before, if any;
 // `before_release` runs while the engine is still ours.
 void execute(Device& device, int priority, uint64_t stream, const Op& op,
-             std::optional<Engine::Ticket> ticket = std::nullopt,
-             const std::function<void()>& before_release = {});
+             std::optional<Engine::Ticket> ticket = std::nullopt, const std::function<void()>& before_release = {});
 
 const std::vector<Device*>& devices();
 bool is_device(int id);

@@ -11,6 +11,7 @@ Engine::Ticket Engine::enqueue(int priority) {
   std::lock_guard lock(mutex_);
   Ticket ticket{priority, arrivals_++};
   waiting_.insert(ticket);
+  queued_.notify_all();
   return ticket;
 }
 
@@ -44,6 +45,11 @@ void Engine::set_slots(int slots) {
     slots_ = slots;
   }
   changed_.notify_all();
+}
+
+bool Engine::wait_until_queued(size_t count, std::chrono::seconds patience) {
+  std::unique_lock lock(mutex_);
+  return queued_.wait_for(lock, patience, [&] { return waiting_.size() >= count; });
 }
 
 const char* name_of(OpKind kind) {

@@ -48,7 +48,7 @@ void on_signal(int signal_number, siginfo_t* info, void* context) {
 }
 
 void install_signal_handlers() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;  // the handler is left by a jump: nothing may stay blocked
   sigaction(SIGSEGV, &action, &earlier_on_bad_address);

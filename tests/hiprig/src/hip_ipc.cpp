@@ -62,8 +62,8 @@ HIP_API hipIpcOpenMemHandle(void** address, IpcHandle handle, unsigned) {
   if (file < 0) return report(kInvalidValue);
   size_t first_page = round_down(range.offset, kPage);
   size_t lead = range.offset - first_page;
-  void* mapped = mmap(nullptr, lead + range.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
-                      static_cast<off_t>(first_page));
+  void* mapped =
+      mmap(nullptr, lead + range.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, static_cast<off_t>(first_page));
   close(file);
   if (mapped == MAP_FAILED) return report(kOutOfMemory);
   char* base = static_cast<char*>(mapped) + lead;

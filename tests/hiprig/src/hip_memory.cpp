@@ -147,8 +147,8 @@ HIP_API hipMallocManaged(void** address, size_t bytes, unsigned) {
   size_t mapped = bytes == 0 ? kPage : round_up(bytes, kPage);
   void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) return report(kOutOfMemory);
-  add_allocation({static_cast<char*>(base), mapped, MemoryType::kManaged, MemoryOwner::kManagedMapping,
-                  current_device_id});
+  add_allocation(
+      {static_cast<char*>(base), mapped, MemoryType::kManaged, MemoryOwner::kManagedMapping, current_device_id});
   *address = base;
   return kOk;
 }

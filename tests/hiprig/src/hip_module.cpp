@@ -124,8 +124,8 @@ HIP_API hipModuleGetGlobal(void** address, size_t* bytes, Module* module, const 
   size_t size = symbol != nullptr ? symbol->st_size : 0;
   *address = found;
   if (bytes != nullptr) *bytes = size;
-  add_allocation({static_cast<char*>(found), size == 0 ? 1 : size, MemoryType::kDevice, MemoryOwner::kModule,
-                  current_device_id});
+  add_allocation(
+      {static_cast<char*>(found), size == 0 ? 1 : size, MemoryType::kDevice, MemoryOwner::kModule, current_device_id});
   return kOk;
 }
 

@@ -5,9 +5,9 @@
 #define HIP_API HIPCPU_EXPORT int
 
 // Leaves a runtime function, and remembers the status, if an expression gives one other than success.
-#define RETURN_IF_ERROR(expression)                           \
-  do {                                                        \
-    if (int status_ = (expression)) return report(status_);   \
+#define RETURN_IF_ERROR(expression)                         \
+  do {                                                      \
+    if (int status_ = (expression)) return report(status_); \
   } while (false)
 
 namespace hipcpu {

@@ -25,7 +25,7 @@ void Stream::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
     work_.wait(lock, [this] { return closing_ || !queue_.empty(); });
-    if (queue_.empty()) return;
+    if (queue_.empty()) break;
     {
       Op op = std::move(queue_.front());
       queue_.pop_front();
@@ -40,6 +40,8 @@ void Stream::run() {
     completed_++;
     done_.notify_all();
   }
+  lock.unlock();
+  device.forget(*this);
 }
 
 // A place in the queue of the engine that we are about to release, if the next operation wants the same engine:
@@ -146,7 +148,8 @@ HIP_API hipStreamCreate(void** handle) {
   return hipStreamCreateWithPriority(handle, 0, 0);
 }
 
-// What is queued still runs; the stream's thread holds the last reference.
+// What is queued still runs, and waiting for the device waits for it: the stream's thread leaves the device's list
+// last.
 HIP_API hipStreamDestroy(void* handle) {
   RETURN_IF_ERROR(injected_fault(__func__));
   StreamPtr stream = find_stream(handle);
@@ -154,11 +157,6 @@ HIP_API hipStreamDestroy(void* handle) {
   {
     std::lock_guard lock(handles_mutex);
     handles.erase(handle);
-  }
-  {
-    std::lock_guard lock(stream->device.mutex);
-    std::vector<StreamPtr>& streams = stream->device.streams;
-    streams.erase(std::remove(streams.begin(), streams.end(), stream), streams.end());
   }
   stream->close();
   return kOk;

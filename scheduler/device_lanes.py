@@ -15,11 +15,12 @@ from heapq import heappop, heappush
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from plait.devices import LaunchQueue, Mark
 from plait.errors import DeviceLost, OutOfMemory
+from plait.scheduler.clock import CLOCK_NS, Clock
+from plait.scheduler.crossing import begin_out, owned, transferred
 from plait.scheduler.device_plan import LAUNCH, LOOP, OUT, stream_name, transfer_call
-from plait.scheduler.expand import HOST, Transfer
+from plait.scheduler.expand import Transfer
 from plait.scheduler.holders import with_holders
 
 if TYPE_CHECKING:
@@ -70,6 +71,17 @@ class DeviceLanes:
             self._serve_out(lane, state, place)
         else:
             self._serve_launch(lane, state, place, role)
+
+    def recycle(self, state: RunState) -> None:
+        """A run is over: its events are reached, and the next run may have them."""
+        if state.flight is None or state.traced:
+            return
+        kinds, events = state.plan.kinds, state.flight.event
+        for place, device in enumerate(self.devices, 1):
+            device.give_events(
+                event for kind, event in zip(kinds, events, strict=True) if kind // 3 == place and event is not None
+            )
+        state.flight.event = []
 
     def close(self) -> None:
         """Give the driver's streams back; every run must be over."""
@@ -203,13 +215,13 @@ class DeviceLanes:
             if call is transfer_call:
                 item = plan.item(position)
                 assert isinstance(item, Transfer)
-                values[item.target_slot] = _transferred(queue, item, values)
+                values[item.target_slot] = transferred(queue, item, values)
             else:
                 args = plan.getters[position](values)
                 try:
                     values[plan.outs[position]] = call(*args)
                     for slot in flight.part.local_made[position]:
-                        if not _owned(values[slot], args):
+                        if not owned(values[slot], args):
                             flight.shared.add(slot)
                 finally:
                     args = ()  # an error that someone keeps would keep them, by this frame
@@ -252,9 +264,7 @@ class DeviceLanes:
                         started = tail.queue.record(timing=True)
                     item = state.plan.item(position)
                     assert isinstance(item, Transfer)
-                    value, copies = _begin_out(tail.queue, state.values[item.source_slot])
-                    if not copies:  # whatever it is, it may hold what the device still works on
-                        copies = [Fence(tail.queue)]
+                    value, copies = begin_out(tail.queue, state.values[item.source_slot])
                 except BaseException as raised:
                     error = raised
                 self._lock.acquire()
@@ -312,7 +322,7 @@ class DeviceLanes:
         mark.subscribe(functools.partial(self._reached, state, tail, position, mark))
         try:
             if event is None:
-                event = tail.queue.record()
+                event = flight.event[position] = tail.queue.record()
             tail.queue.device.tracker.follow(tail.queue.pointer, event, mark)
         except BaseException as error:
             mark.settle(error)
@@ -332,8 +342,9 @@ class DeviceLanes:
                 self._unpark(tail)
             else:
                 self._lost(tail, mark.error)
-            self._dispatcher.announce(state, joining=True)
-            self._dispatcher.after(state)
+            if state in self._dispatcher.runs:  # else it has ended without what was followed, of a lost device
+                self._dispatcher.announce(state, joining=True)
+                self._dispatcher.after(state)
         dead.clear()
 
     def _failed(self, state: RunState, position: int, tail: Tail, error: BaseException) -> None:
@@ -400,98 +411,3 @@ class DeviceLanes:
             if stamps is not None and clock is not None:
                 state.lanes[each] = tail.index
                 state.started[each], state.finished[each] = clock.at(stamps[0]), clock.at(stamps[1])
-
-
-class Fence:
-    """As a copy that moves nothing: ``finish`` blocks until the device has come this far."""
-
-    def __init__(self, queue: LaunchQueue) -> None:
-        self._queue = queue
-        self._event = queue.record()
-
-    def finish(self) -> None:
-        with self._queue.current("waiting for a value"):
-            self._event.synchronize()
-
-
-CLOCK_NS = 10_000_000_000  # a clock is set anew after so long: event times are 32-bit floats of milliseconds
-
-
-class Clock:
-    """A device's time against the host's: a driver event that was reached at a known time of ``perf_counter_ns``."""
-
-    def __init__(self, device: GpuDevice) -> None:
-        queue = device.borrow(priority=0, kind="compute", name=f"{device.name}/clock")
-        self.event = queue.record(timing=True)
-        with queue.current("setting the clock"):
-            self.event.synchronize()
-        self.host_ns = perf_counter_ns()
-        device.give_back(queue)
-
-    def at(self, event: Any) -> int:
-        """The host time, in nanoseconds, at which a timed event was reached."""
-        return self.host_ns + int(LaunchQueue.elapsed_ms(self.event, event) * 1e6)
-
-
-def _transferred(queue: LaunchQueue, item: Transfer, values: list[Any]) -> Any:
-    """The new replica of a buffer on the queue's device."""
-    if item.source is None:
-        buffer = item.buffer
-        assert buffer is not None
-        if item.filled and buffer.value is not None:
-            return queue.full(buffer.shape, buffer.value, buffer.dtype)
-        return queue.empty(buffer.shape, buffer.dtype)
-    if item.source == HOST:
-        queue.wait_default(values[item.source_slot])
-    return _brought(queue, values[item.source_slot], values[item.target_slot], copied=item.copied)
-
-
-def _is_numeric(dtype: np.dtype[Any]) -> bool:
-    """Whether a device can hold it."""
-    return dtype.kind in "biufcV" and dtype.char not in "gG" and not dtype.hasobject
-
-
-def _brought(queue: LaunchQueue, value: Any, there: Any, *, copied: bool) -> Any:
-    """``value`` on the queue's device, in the bytes that are there already if they fit; containers part by part."""
-    if isinstance(value, list | tuple):
-        parts = [_brought(queue, part, None, copied=copied) for part in value]
-        return type(value)._make(parts) if hasattr(value, "_make") else type(value)(parts)
-    if isinstance(value, dict):
-        return {key: _brought(queue, part, None, copied=copied) for key, part in value.items()}
-    on_device = queue.owns(value)
-    if not on_device and not (isinstance(value, np.ndarray) and _is_numeric(value.dtype)):
-        return value  # text, dates, objects: a device has no arrays of these, and the item gets what there is
-    if not on_device and value.dtype.newbyteorder("=") != value.dtype:
-        value = value.astype(value.dtype.newbyteorder("="))
-    if on_device and queue.is_here(value) and not copied:
-        return value
-    fits = queue.owns(there) and there.shape == value.shape and there.dtype == value.dtype
-    target = there if fits else queue.empty(value.shape, value.dtype)
-    if on_device:
-        queue.copy_here(target, value)
-    else:
-        queue.copy_in(target, value)
-    return target
-
-
-def _begin_out(queue: LaunchQueue, value: Any) -> tuple[Any, list[Any]]:
-    """``value`` as it will be on the host, and the copies to finish before it is."""
-    if isinstance(value, list | tuple):
-        pairs = [_begin_out(queue, part) for part in value]
-        parts = [part for part, _ in pairs]
-        made = type(value)._make(parts) if hasattr(value, "_make") else type(value)(parts)
-        return made, [copy for _, copies in pairs for copy in copies]
-    if isinstance(value, dict):
-        found = {key: _begin_out(queue, part) for key, part in value.items()}
-        return {key: part for key, (part, _) in found.items()}, [
-            copy for _, copies in found.values() for copy in copies
-        ]
-    if not queue.owns(value):
-        return value, []
-    target = np.empty(value.shape, value.dtype)
-    return target, [queue.copy_out(target, value)]
-
-
-def _owned(value: Any, args: Any) -> bool:
-    """Whether an array's memory is its own: not a view, and not an argument that was handed through."""
-    return getattr(value, "base", value) is None and all(value is not arg for arg in args)

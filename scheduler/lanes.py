@@ -93,6 +93,11 @@ class Dispatcher:
             self._queues += [[] for _ in lanes]
             self._serving += [0] * len(lanes)
 
+    def recycle(self, state: RunState) -> None:
+        """Let the next run have what this one, which is over, needed of the devices."""
+        if self._devices is not None:
+            self._devices.recycle(state)
+
     def close_devices(self) -> None:
         """Give the devices' streams back; no lane may be at work."""
         if self._devices is not None:

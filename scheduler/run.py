@@ -308,6 +308,7 @@ class Run:
                     self._publish(output)
             self._outputs.failed = tuple(errors)
             self._outputs.missing = tuple(output for output in plan.output_positions if output not in self._outputs)
+        self._scheduler.dispatcher.recycle(state)
         state.values.clear()
         state.errors.clear()  # a traceback holds its frames, and those hold values
         plan.program.graph.running -= 1

@@ -6,6 +6,7 @@ import functools
 import itertools
 import threading
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from plait.devices.gpu import driver
@@ -27,6 +28,7 @@ from plait.errors import DeviceError, DeviceLost
 KINDS = ("compute", "copy")
 FOREIGN = "foreign"
 FRONT_WORKERS = 4  # threads that serve the queues in front of this device's streams; they launch and seldom compute
+EVENTS = 4096  # as many untimed driver events are kept for the next runs
 LANES = 3  # threads with which one scheduler launches, copies in and copies out
 
 _E = TypeVar("_E", bound=BaseException)
@@ -46,6 +48,7 @@ class GpuDevice:
         # Guards the idle queues and the allocators: asked for from any thread, and who asks cannot wait.
         self._lock = threading.RLock()
         self._memory: dict[str, GpuAllocator] = {}
+        self._events: deque[Any] = deque(maxlen=EVENTS)
         self._idle: dict[tuple[int, str], deque[LaunchQueue]] = {}
 
     def __repr__(self) -> str:
@@ -133,6 +136,7 @@ class GpuDevice:
         if stream is None:
             try:
                 with driver.cupy().cuda.Device(self.ordinal):
+                    driver.runtime().memGetInfo()  # a lost device says so here; a CuPy stream half made would complain
                     stream = driver.cupy().cuda.Stream(non_blocking=True, priority=level)
             except Exception as error:
                 raise self.noted(driver.translated(error, self.name, f"making stream {name}")) from error
@@ -143,6 +147,18 @@ class GpuDevice:
         if self.error is None and queue.kind != FOREIGN:
             with self._lock:
                 self._idle.setdefault((queue.priority, queue.kind), deque()).append(queue)
+
+    def take_event(self) -> Any:
+        """A driver event without timing, from the pool or new; the device is current."""
+        try:
+            return self._events.pop()
+        except IndexError:
+            return driver.event_class()(True, True)
+
+    def give_events(self, events: Iterable[Any]) -> None:
+        """Put back events that are reached and that nobody looks at any more; a lost device's are dropped."""
+        if self.error is None:
+            self._events.extend(events)
 
     def lane(self, name: str, priority: int = 0) -> HostStream:
         """A stream of the host whose threads are there to launch on this device."""
@@ -178,4 +194,5 @@ class GpuDevice:
             runtime.setDevice(before)
         with self._lock:
             self._idle.clear()
+            self._events.clear()
         self.error = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from plait.devices.blocks import Counts, checked_request, checked_view
 from plait.devices.gpu import driver
 from plait.devices.mark import mark_of
 from plait.devices.protocol import Block, Stream
@@ -37,14 +37,7 @@ class GpuBlock:
         """The block's first bytes as an array; DeviceError if there are too few or the block is freed."""
         if self._freed or self._memory is None:
             raise DeviceError(f"{self!r} has been freed")
-        dims, kind = (shape,) if isinstance(shape, int) else tuple(shape), np.dtype(dtype)
-        if any(dim < 0 for dim in dims):
-            raise DeviceError(f"an array cannot have the shape {dims}")
-        nbytes = math.prod(dims) * kind.itemsize
-        if nbytes > self.nbytes:
-            raise DeviceError(f"an array of {dims} {kind} needs {nbytes} bytes, the block has {self.nbytes}")
-        if kind.hasobject:
-            raise DeviceError(f"a block is plain bytes and cannot hold dtype {kind}")
+        dims, kind, _ = checked_view(shape, dtype, self.nbytes)
         return self._allocator.view(self._memory, self.address, dims, kind)
 
 
@@ -62,17 +55,14 @@ class GpuAllocator:
         self._device = device
         # Guards the figures below: blocks are allocated and freed from any thread.
         self._lock = threading.RLock()
-        self._allocations = self._blocks = self._in_use = self._peak = self._largest = 0
+        self._counts = Counts()
 
     def allocate(self, nbytes: int, *, alignment: int = 64, stream: Stream | None = None) -> GpuBlock:
         """Bytes at a multiple of ``alignment``, a power of two, in the order of ``stream`` if one is given.
 
         OutOfMemory, with what is in use and what the device has, if the driver refuses.
         """
-        if nbytes < 0:
-            raise DeviceError(f"cannot allocate {nbytes} bytes")
-        if alignment < 1 or alignment & (alignment - 1):
-            raise DeviceError(f"alignment must be a power of two, not {alignment}")
+        checked_request(nbytes, alignment)
         cupy = driver.cupy()
         room = nbytes + (alignment if alignment > _ALIGNED else 0)
         try:
@@ -87,11 +77,7 @@ class GpuAllocator:
         address = int(memory.ptr)
         address += -address % alignment
         with self._lock:
-            self._allocations += 1
-            self._blocks += 1
-            self._in_use += nbytes
-            self._peak = max(self._peak, self._in_use)
-            self._largest = max(self._largest, nbytes)
+            self._counts.took(nbytes)
         return GpuBlock(self, memory, address, nbytes)
 
     def free(self, block: Block, *, stream: Stream | None = None) -> None:
@@ -111,15 +97,7 @@ class GpuAllocator:
     def statistics(self) -> Mapping[str, int]:
         """A snapshot: ``allocations`` so far, ``blocks`` live, bytes ``in_use``, ``peak``, ``largest``."""
         with self._lock:
-            return MappingProxyType(
-                {
-                    "allocations": self._allocations,
-                    "blocks": self._blocks,
-                    "in_use": self._in_use,
-                    "peak": self._peak,
-                    "largest": self._largest,
-                }
-            )
+            return self._counts.snapshot()
 
     def view(self, memory: Any, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """For blocks: an array over memory of this space."""
@@ -133,8 +111,7 @@ class GpuAllocator:
     def _release(self, block: GpuBlock) -> None:
         with self._lock:
             memory, block._memory = block._memory, None
-            self._in_use -= block.nbytes
-            self._blocks -= 1
+            self._counts.gave(block.nbytes)
         del memory  # outside the lock: it may call the driver
 
     def _refused(self, error: BaseException, nbytes: int) -> BaseException:

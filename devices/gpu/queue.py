@@ -89,7 +89,7 @@ class LaunchQueue:
         runtime, ordinal = driver.runtime(), self.device.ordinal
         if runtime.getDevice() != ordinal:
             runtime.setDevice(ordinal)
-        event = driver.event_class()(True, not timing)
+        event = driver.event_class()(True, False) if timing else self.device.take_event()
         event.record(self.driver)
         return event
 

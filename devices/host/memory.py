@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from plait.devices.blocks import Counts, checked_request, checked_view
 from plait.devices.mark import mark_of
 from plait.devices.protocol import Block, Stream
 from plait.errors import DeviceError, OutOfMemory
@@ -36,15 +35,7 @@ class HostBlock:
         """The block's first bytes as an array; DeviceError if there are too few or the block is freed."""
         if self._freed or self._bytes is None:
             raise DeviceError(f"{self!r} has been freed")
-        dims = (shape,) if isinstance(shape, int) else tuple(shape)
-        kind = np.dtype(dtype)
-        if any(dim < 0 for dim in dims):
-            raise DeviceError(f"an array cannot have the shape {dims}")
-        nbytes = math.prod(dims) * kind.itemsize
-        if nbytes > self.nbytes:
-            raise DeviceError(f"an array of {dims} {kind} needs {nbytes} bytes, the block has {self.nbytes}")
-        if kind.hasobject:
-            raise DeviceError(f"a block is plain bytes and cannot hold dtype {kind}")
+        dims, kind, nbytes = checked_view(shape, dtype, self.nbytes)
         found: np.ndarray[Any, Any] = self._bytes[:nbytes].view(kind).reshape(dims)
         return found
 
@@ -59,39 +50,30 @@ class HostAllocator:
         # against them.
         self._lock = threading.RLock()
         self._limit = limit_bytes
-        self._allocations = 0
-        self._blocks = 0
-        self._in_use = 0
-        self._peak = 0
-        self._largest = 0
+        self._counts = Counts()
+        self._asked = 0  # bytes of requests under way
 
     def allocate(self, nbytes: int, *, alignment: int = 64, stream: Stream | None = None) -> HostBlock:
         """Bytes at a multiple of ``alignment``, a power of two.
 
         OutOfMemory if the limit or the system refuses.
         """
-        if nbytes < 0:
-            raise DeviceError(f"cannot allocate {nbytes} bytes")
-        if alignment < 1 or alignment & (alignment - 1):
-            raise DeviceError(f"alignment must be a power of two, not {alignment}")
+        checked_request(nbytes, alignment)
         with self._lock:
-            if self._limit is not None and self._in_use + nbytes > self._limit:
+            if self._limit is not None and self._counts.in_use + self._asked + nbytes > self._limit:
                 raise self._exhausted(nbytes)
-            self._in_use += nbytes
-            self._blocks += 1
+            self._asked += nbytes
         try:
             raw = np.empty(nbytes + alignment, np.uint8)
         except (MemoryError, ValueError) as error:
             with self._lock:
-                self._in_use -= nbytes
-                self._blocks -= 1
+                self._asked -= nbytes
                 raise self._exhausted(nbytes) from error
         start = -int(raw.ctypes.data) % alignment
         block = HostBlock(self, raw[start : start + nbytes])
         with self._lock:
-            self._allocations += 1
-            self._peak = max(self._peak, self._in_use)
-            self._largest = max(self._largest, nbytes)
+            self._asked -= nbytes
+            self._counts.took(nbytes)
         return block
 
     def free(self, block: Block, *, stream: Stream | None = None) -> None:
@@ -116,26 +98,17 @@ class HostAllocator:
         ``limit`` if any.
         """
         with self._lock:
-            figures = {
-                "allocations": self._allocations,
-                "blocks": self._blocks,
-                "in_use": self._in_use,
-                "peak": self._peak,
-                "largest": self._largest,
-            }
-            if self._limit is not None:
-                figures["limit"] = self._limit
-        return MappingProxyType(figures)
+            return self._counts.snapshot(self._limit)
 
     def _release(self, block: HostBlock) -> None:
         with self._lock:
             block._bytes = None
-            self._in_use -= block.nbytes
-            self._blocks -= 1
+            self._counts.gave(block.nbytes)
 
     def _exhausted(self, nbytes: int) -> OutOfMemory:
+        counts = self._counts
         limit = "none" if self._limit is None else f"{self._limit} bytes"
         return OutOfMemory(
-            f"host memory cannot serve {nbytes} bytes: {self._in_use} bytes in use in {self._blocks} blocks, "
-            f"limit {limit}, peak {self._peak}, largest block so far {self._largest}"
+            f"host memory cannot serve {nbytes} bytes: {counts.in_use} bytes in use in {counts.blocks} blocks, "
+            f"limit {limit}, peak {counts.peak}, largest block so far {counts.largest}"
         )

@@ -79,7 +79,7 @@ class RaisesMemoryError(HostAllocator):
 class CountsRefusals(HostAllocator):
     def _exhausted(self, nbytes):
         error = super()._exhausted(nbytes)
-        self._in_use += nbytes
+        self._counts.in_use += nbytes
         return error
 
 
@@ -106,7 +106,7 @@ class CountsByThread(HostAllocator):
     def allocate(self, nbytes, *, alignment=64, stream=None):
         block = super().allocate(nbytes, alignment=alignment)
         if threading.get_ident() != self.owner:
-            self._allocations -= 1
+            self._counts.allocations -= 1
         return block
 
 

@@ -220,3 +220,29 @@ def test_plait_never_uses_the_default_stream():
             mine[operation.stream] += 1
     assert len(trace) > 10
     assert sorted(mine.values()) == [2, 2], "a fill and a kernel of this test on each default stream, and nothing else"
+
+
+def test_driver_events_are_pooled():
+    """A plan that runs again needs no new ones."""
+    g = Graph()
+    left = g.options(device="hip:0").call(np.add, g.input("x"), 1)
+    right = g.options(device="hip:1").call(np.add, left, 1)
+    g.output("y", g.options(device="hip:0").call(np.add, right, left))
+    made, cls = [], cupy.cuda.Event
+
+    def counted(*args):
+        made[-1] += 1
+        return cls(*args)
+
+    async def main():
+        async with plait.open_scheduler(streams=2, trace=False) as scheduler:
+            for _ in range(12):
+                made.append(0)
+                assert (await scheduler.run(g, x=np.zeros(3)))["y"].tolist() == [3.0] * 3
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("plait.devices.gpu.driver.event_class", lambda: counted)
+        trio.run(main)
+    copies = 3  # their chunks have events of their own
+    assert made[0] > copies
+    assert max(made[2:]) <= copies

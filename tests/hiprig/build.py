@@ -120,7 +120,7 @@ def _build_into(folder: Path) -> None:
                     raise BuildError(f"{' '.join(done.args)}\n{done.stderr[:4000]}")
                 sys.stderr.write(done.stderr)  # warnings: there should be none
     for path in folder.iterdir():
-        if path.suffix in {".c", ".o", ".map"}:
+        if path.suffix in {".c", ".cpp", ".o", ".map"}:
             path.unlink()
 
 
@@ -154,11 +154,18 @@ def _sources(folder: Path, wanted: Wanted) -> list[Path]:
         missing = sorted(set(wanted.symbols) - _defined(sources, r"_*hip[A-Za-z0-9_]*"))
         if missing:
             raise BuildError(f"this CuPy wants functions that the rig lacks: {', '.join(missing)}")
-        return sources
+        return [_joined(folder, sources)]
     if wanted.stem == BLAS:
         source = SOURCES / "blas.cpp"
         return [source, _stubs(folder, wanted, set(wanted.symbols) - _defined([source], r"hipblas\w+"))]
     return [_stubs(folder, wanted, set(wanted.symbols))]
+
+
+def _joined(folder: Path, sources: list[Path]) -> Path:
+    """One source that includes the others: the headers of the C++ library are read once, not once for each file."""
+    path = folder / "runtime.cpp"
+    path.write_text("".join(f'#include "{source}"\n' for source in sources))
+    return path
 
 
 def _defined(sources: list[Path], name: str) -> set[str]:
@@ -167,7 +174,7 @@ def _defined(sources: list[Path], name: str) -> set[str]:
 
 
 def _compile_command(source: Path) -> Command:
-    flags = ["-O2", "-g", "-fPIC", "-pthread", "-Wall", "-Wextra", "-c", str(source)]
+    flags = ["-O1", "-g1", "-fPIC", "-pthread", "-Wall", "-Wextra", "-c", str(source)]
     return ["gcc", *flags] if source.suffix == ".c" else ["g++", "-std=c++17", *flags]
 
 

@@ -10,12 +10,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 HERE = Path(__file__).resolve().parent
 RUNTIME = "libamdhip64.so.7"
-ENGINES = ("compute", "h2d", "d2h")
-LAUNCH_FAILURE, ILLEGAL_ADDRESS, OUT_OF_MEMORY = 719, 700, 2
+Engine = Literal["compute", "h2d", "d2h", "peer", "host"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+LAUNCH_FAILURE, ILLEGAL_ADDRESS, OUT_OF_MEMORY, UNKNOWN = 719, 700, 2, 999
 
 
 class Operation(NamedTuple):
@@ -85,25 +86,25 @@ def control(command: str) -> None:
         raise ValueError(f"the rig does not obey {command!r}")
 
 
-def hold(engine: str, device: int = 0) -> None:
-    """Let an engine finish what it is at and begin nothing more."""
-    control(f"hold {engine} {device}")
+def hold(engine: Engine, device: int = 0, *, after: int = 0) -> None:
+    """Let an engine finish what it is at, begin ``after`` more operations, and then nothing until it is released."""
+    control(f"hold {engine} {device} after {after}")
 
 
-def release(engine: str, device: int = 0) -> None:
+def release(engine: Engine, device: int = 0) -> None:
     """Let a held engine go on."""
     control(f"release {engine} {device}")
 
 
-def wait_until_queued(engine: str, count: int = 1, device: int = 0) -> None:
+def wait_until_queued(engine: Engine, count: int = 1, device: int = 0) -> None:
     """Wait until operations of ``count`` streams wait for an engine; ValueError if they do not come within 30 s."""
     control(f"await {engine} {device} {count}")
 
 
 @contextmanager
-def held(engine: str, device: int = 0) -> Iterator[None]:
+def held(engine: Engine, device: int = 0, *, after: int = 0) -> Iterator[None]:
     """An engine held inside the block."""
-    hold(engine, device)
+    hold(engine, device, after=after)
     try:
         yield
     finally:
@@ -116,9 +117,15 @@ def fail(call: str, status: int, count: int = 1) -> None:
         control(f"fail {call} {status} 1")
 
 
-def fail_async(kind: str, status: int, nth: int = 1) -> None:
-    """Let the ``nth`` kernel or copy that begins from now on fail; its device is lost from then on."""
-    control(f"fail async:{kind} {status} {nth}")
+def fail_async(kind: Literal["kernel", "copy"], status: int, nth: int = 1, *, device: int | None = None) -> None:
+    """Let the ``nth`` kernel or copy that begins from now, on any or one device, fail; its device is lost from then."""
+    where = "" if device is None else f":{device}"
+    control(f"fail async:{kind}{where} {status} {nth}")
+
+
+def lose(device: int, status: int = UNKNOWN) -> None:
+    """Lose a device at once: what it has not begun never runs, and calls answer with the status."""
+    control(f"lose {device} {status}")
 
 
 def clear() -> None:
@@ -126,20 +133,28 @@ def clear() -> None:
     control("clear")
 
 
-def restore(devices: int = 2) -> None:
-    """Nothing held, nothing failed, no set speeds."""
-    for device in range(devices):
+def restore() -> None:
+    """Nothing held, nothing failed, speeds and memory as the environment has them."""
+    for device in range(int(os.environ.get("HIPCPU_DEVICES", "2"))):
         for engine in ENGINES:
             release(engine, device)
     clear()
-    set_gbps(0)
-    set_kernel_us(0)
+    set_gbps(float(os.environ.get("HIPCPU_GBPS", "0")))
+    set_gbps(0, "compute")
+    set_kernel_us(float(os.environ.get("HIPCPU_KERNEL_US", "0")))
     set_slots(int(os.environ.get("HIPCPU_SLOTS", "4")))
+    for engine in ("h2d", "d2h", "peer"):
+        set_slots(1, engine)
+    set_memory_mb(int(os.environ.get("HIPCPU_MEM_MB", "2048")))
 
 
-def set_gbps(gbps: float) -> None:
-    """Bandwidth of each copy engine, 10^9 bytes a second; 0 is as fast as memory is."""
-    control(f"set gbps {gbps}")
+def set_gbps(gbps: float, engine: Engine | None = None, device: int | None = None) -> None:
+    """Bandwidth of the copies of an engine, or of h2d, d2h and peer, in 10^9 bytes a second; 0: as fast as memory is.
+
+    Copies within a device and fills are the business of ``compute``. Without a device, of all.
+    """
+    for name in ("h2d", "d2h", "peer") if engine is None else (engine,):
+        control(f"set gbps {gbps} {name}{_of(device)}")
 
 
 def set_kernel_us(microseconds: float) -> None:
@@ -147,9 +162,18 @@ def set_kernel_us(microseconds: float) -> None:
     control(f"set kernel_us {microseconds}")
 
 
-def set_slots(slots: int) -> None:
-    """How many kernels run side by side on a device."""
-    control(f"set slots {slots}")
+def set_slots(slots: int, engine: Engine = "compute", device: int | None = None) -> None:
+    """How many operations an engine of a device, or of each, runs side by side."""
+    control(f"set slots {slots} {engine}{_of(device)}")
+
+
+def set_memory_mb(mebibytes: int, device: int | None = None) -> None:
+    """How much memory a device, or each, has to give: at most HIPCPU_MEM_MB. What is in use stays so."""
+    control(f"set memory_mb {mebibytes}{_of(device)}")
+
+
+def _of(device: int | None) -> str:
+    return "" if device is None else f" {device}"
 
 
 @contextmanager

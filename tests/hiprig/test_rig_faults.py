@@ -126,3 +126,40 @@ def test_traps_of_kernels(which: int, name: str) -> None:
 def test_devices_that_do_not_exist() -> None:
     with pytest.raises(runtime.CUDARuntimeError, match="InvalidDevice"):
         runtime.setDevice(99)
+
+
+def test_a_fault_may_be_for_one_device() -> None:
+    x, y = number(0), number(1)
+    rig.fail_async("kernel", rig.LAUNCH_FAILURE, device=1)
+    add(stream(), x)
+    assert value(x) == 1
+    with cupy.cuda.Device(1):
+        on = stream()
+        add(on, y)
+        with pytest.raises(runtime.CUDARuntimeError, match="LaunchFailure"):
+            on.synchronize()
+
+
+def test_a_device_that_is_lost_runs_nothing_that_waits_for_a_held_engine() -> None:
+    on, copies, x, target = stream(), stream(), number(), cupy.empty(64, "u1")
+    with rig.held("compute"), rig.held("h2d"):
+        add(on, x)
+        target.set(pinned(64), stream=copies)
+        event = on.record()
+        rig.wait_until_queued("compute")
+        rig.wait_until_queued("h2d")
+        rig.lose(0)
+        for refused in (on.synchronize, copies.synchronize, event.synchronize, lambda: runtime.malloc(8)):
+            with pytest.raises((runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError), match="Unknown"):
+                refused()
+        with cupy.cuda.Device(1):
+            cupy.zeros(4).sum()
+    rig.clear()
+    assert value(x) == 0
+
+
+def test_only_the_first_loss_counts() -> None:
+    rig.lose(0, rig.ILLEGAL_ADDRESS)
+    rig.lose(0, rig.LAUNCH_FAILURE)
+    with pytest.raises(runtime.CUDARuntimeError, match="IllegalAddress"):
+        runtime.deviceSynchronize()

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 import rig
 from numpy.testing import assert_array_equal
-from rig_kit import add, number, pinned, runtime, stream
+from rig_kit import ADD, add, launch, number, pinned, runtime, stream
 
 COPY_KIND = 4  # the runtime finds out itself
 POISON = 0xCD
+PAGE = 4096
 WAIT = 30
 
 OPEN_IN_CHILD = """
@@ -47,6 +48,11 @@ print(target.get().tolist())
 
 def copy(to: int, source: int, size: int, on: Any) -> None:
     runtime.memcpyAsync(to, source, size, COPY_KIND, on.ptr)
+
+
+def number_at(pointer: int) -> Any:
+    memory = cupy.cuda.UnownedMemory(pointer, 4, None, 0)
+    return cupy.ndarray(1, "i4", cupy.cuda.MemoryPointer(memory, 0))
 
 
 def child(code: str, *arguments: str, **environment: str) -> str:
@@ -163,7 +169,7 @@ def test_device_memory_is_counted_and_runs_out() -> None:
     cupy.get_default_memory_pool().free_all_blocks()
     free, total = runtime.memGetInfo()
     pointers = [runtime.malloc(size) for size in (1, 512, 1 << 20, 3 << 20)]
-    assert runtime.memGetInfo() == (free - 1024 - (4 << 20), total)
+    assert runtime.memGetInfo() == (free - 2 * PAGE - (4 << 20), total)
     with pytest.raises(runtime.CUDARuntimeError, match="OutOfMemory"):
         runtime.malloc(total)
     for pointer in pointers:
@@ -173,12 +179,16 @@ def test_device_memory_is_counted_and_runs_out() -> None:
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (0, 2, 1)])
 def test_freed_neighbours_grow_together(order: tuple[int, ...]) -> None:
-    pointers = [runtime.malloc(1 << 20) for _ in range(3)]
+    size = 1 << 20
+    made = [runtime.malloc(size) for _ in range(3)]
+    while made[-1] - made[-2] != size + PAGE or made[-2] - made[-3] != size + PAGE:
+        made.append(runtime.malloc(size))  # fills the holes that other tests left
     for which in order:
-        runtime.free(pointers[which])
-    whole = runtime.malloc(3 << 20)
-    assert whole == min(pointers)
-    runtime.free(whole)
+        runtime.free(made[which - 3])
+    whole = runtime.malloc(3 * size)
+    assert whole == made[-3]
+    for pointer in (whole, *made[:-3]):
+        runtime.free(pointer)
 
 
 def test_copies_past_the_end_are_refused() -> None:
@@ -195,3 +205,70 @@ def test_fill() -> None:
     runtime.memsetAsync(x.data.ptr, 3, 100, on.ptr)
     on.synchronize()
     assert x.get().tolist() == [3] * 100
+
+
+def test_freed_memory_is_a_bad_address() -> None:
+    on, pointer = stream(), runtime.malloc(64)
+    x = number_at(pointer)
+    runtime.free(pointer)
+    with pytest.raises(runtime.CUDARuntimeError, match="InvalidValue"):
+        copy(pointer, pinned(4).ctypes.data, 4, on)
+    launch(ADD, on, x, 1)
+    with pytest.raises(runtime.CUDARuntimeError, match="IllegalAddress"):
+        on.synchronize()
+
+
+def test_a_page_behind_an_allocation_is_a_bad_address() -> None:
+    on, pointer = stream(), runtime.malloc(PAGE)
+    launch(ADD, on, number_at(pointer + PAGE), 1)
+    with pytest.raises(runtime.CUDARuntimeError, match="IllegalAddress"):
+        on.synchronize()
+    rig.clear()
+    runtime.free(pointer)
+
+
+def test_a_copy_from_an_address_that_is_not_mapped_loses_the_device() -> None:
+    pointer = runtime.malloc(64)
+    with pytest.raises(runtime.CUDARuntimeError, match="IllegalAddress"):
+        copy(pointer, 8, 4, stream())
+    rig.clear()
+    runtime.free(pointer)
+
+
+def test_pinned_memory_is_poisoned_too() -> None:
+    pointer = runtime.hostAlloc(64, 0)
+    assert set(ctypes.string_at(pointer, 64)) == {POISON}
+    runtime.freeHost(pointer)
+
+
+def test_freeing_waits_for_the_device() -> None:
+    pointer, on, x, freed = runtime.malloc(64), stream(), number(), threading.Event()
+
+    def free() -> None:
+        runtime.free(pointer)
+        freed.set()
+
+    worker = threading.Thread(target=free)
+    with rig.held("compute"):
+        add(on, x)
+        rig.wait_until_queued("compute")
+        worker.start()
+        assert not freed.is_set()
+        assert not on.done
+    assert freed.wait(WAIT)
+    worker.join()
+    assert on.done
+
+
+def test_memory_can_be_made_scarce() -> None:
+    cupy.get_default_memory_pool().free_all_blocks()
+    free, total = runtime.memGetInfo()
+    used = -(-(total - free) // (1 << 20))
+    rig.set_memory_mb(used + 4, 0)
+    assert runtime.memGetInfo()[1] == (used + 4) << 20
+    with pytest.raises(runtime.CUDARuntimeError, match="OutOfMemory"):
+        runtime.malloc(5 << 20)
+    with cupy.cuda.Device(1):
+        runtime.free(runtime.malloc(5 << 20))
+    rig.set_memory_mb(total >> 20)
+    runtime.free(runtime.malloc(5 << 20))

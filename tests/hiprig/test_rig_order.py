@@ -233,7 +233,21 @@ def test_waiting_for_a_device_waits_for_streams_that_were_destroyed() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["dance", "hold legs 0", "hold compute 9", "set mood 1", "set gbps", "fail hipMalloc"]
+    "command",
+    [
+        "dance",
+        "hold legs 0",
+        "hold compute 9",
+        "hold compute 0 for 3",
+        "set mood 1",
+        "set gbps",
+        "set gbps 1 legs",
+        "set slots 1 h2d 9",
+        "set memory_mb 1 9",
+        "lose 9 719",
+        "lose 0",
+        "fail hipMalloc",
+    ],
 )
 def test_unknown_commands_are_refused(command: str) -> None:
     with pytest.raises(ValueError, match="does not obey"):
@@ -263,3 +277,71 @@ def test_streams_of_many_threads_lose_nothing() -> None:
         worker.join(WAIT)
     assert [value(count) for count in counts] == [90, 90]
     assert len(done) == 180
+
+
+def test_copies_between_devices_have_an_engine_of_their_own() -> None:
+    source, x = number(0, 42), number(1)
+    with cupy.cuda.Device(1):
+        target, across, on = number(1), stream(), stream()
+        with rig.traced() as found:
+            with rig.held("peer", 1):
+                target.data.copy_from_device_async(source.data, 4, across)
+                add(on, x)
+                on.synchronize()
+                assert not across.done
+            across.synchronize()
+    assert value(target) == 42
+    assert [of.kind for of in found if of.stream == across.ptr] == ["peer"]
+
+
+def test_each_engine_has_its_own_bandwidth() -> None:
+    size = 400_000
+    ends, on, host = [cupy.empty(size, "u1") for _ in range(2)], stream(), pinned(size)
+    rig.set_gbps(0.1, "h2d", 0)
+    rig.set_gbps(0.05, "compute")
+    with rig.traced() as found:
+        ends[0].set(host, stream=on)
+        ends[1].data.copy_from_device_async(ends[0].data, size, on)
+        on.synchronize()
+    took_ms = {of.kind: (of.end_ns - of.begin_ns) / 1e6 for of in found if of.stream == on.ptr}
+    assert took_ms["h2d"] >= 4
+    assert took_ms["d2d"] >= 8
+
+
+def test_copy_engines_may_have_more_slots() -> None:
+    first, second, target = stream(), stream(), cupy.empty(200_000, "u1")
+    rig.set_slots(2, "h2d", 0)
+    rig.set_gbps(0.001)  # 100 ms each, so that the second begins in time on a busy machine too
+    with rig.traced() as found:
+        with rig.held("h2d"):
+            for on, part in ((first, slice(0, 100_000)), (second, slice(100_000, 200_000))):
+                target[part].set(pinned(100_000), stream=on)
+            rig.wait_until_queued("h2d", 2)
+        first.synchronize()
+        second.synchronize()
+    one, other = found
+    assert other.begin_ns < one.end_ns
+
+
+def test_held_host_functions_are_not_delivered() -> None:
+    on, x, ran = stream(), number(), threading.Event()
+    with rig.held("host"):
+        on.launch_host_func(lambda _: ran.set(), None)
+        add(on, x)
+        rig.wait_until_queued("host")
+        assert not ran.is_set()
+        assert not on.done
+    assert ran.wait(WAIT)
+    assert value(x) == 1
+
+
+def test_an_engine_may_be_held_after_some_operations() -> None:
+    on, x = stream(), number()
+    with rig.held("compute", after=2):
+        add(on, x)
+        add(on, x)
+        on.synchronize()
+        add(on, x)
+        rig.wait_until_queued("compute")
+        assert not on.done
+    assert value(x) == 3

@@ -1,6 +1,8 @@
 // What tests can set and see, through ctypes: faults, held engines, speeds, the trace.
 #include "hip_control.h"
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <mutex>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "hip_device.h"
+#include "hip_memory.h"
 #include "hip_status.h"
 
 namespace hipcpu {
@@ -22,12 +25,12 @@ uint64_t now_nanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(since_start).count();
 }
 
-Speeds& speeds() {
-  static Speeds speeds{environment_number("HIPCPU_GBPS", 0), environment_number("HIPCPU_KERNEL_US", 0)};
-  return speeds;
-}
-
 namespace {
+
+std::atomic<double>& kernel_microseconds() {
+  static std::atomic<double> microseconds{environment_number("HIPCPU_KERNEL_US", 0)};
+  return microseconds;
+}
 
 constexpr std::chrono::seconds kPatience{30};
 
@@ -71,26 +74,65 @@ void clear_faults() {
   for (Device* device : devices()) device->lost = kOk;
 }
 
-// Null if there is none.
-Engine* find_engine(const std::string& name, size_t device_id) {
-  if (device_id >= devices().size()) return nullptr;
-  Device& device = *devices()[device_id];
-  if (name == "compute") return &device.compute;
-  if (name == "h2d") return &device.host_to_device;
-  if (name == "d2h") return &device.device_to_host;
-  return nullptr;
+// The devices that a command is for: the one that it names, if it does, or all of them. Empty if there is none such.
+std::vector<Device*> read_devices(std::istringstream& words) {
+  size_t device = 0;
+  if (!(words >> device)) return devices();
+  if (device >= devices().size()) return {};
+  return {devices()[device]};
 }
 
-bool set_speed(const std::string& name, double value) {
-  if (name == "gbps") {
-    speeds().gigabytes_per_second = value;
-  } else if (name == "kernel_us") {
-    speeds().least_kernel_microseconds = value;
-  } else if (name == "slots") {
-    for (Device* device : devices()) device->compute.set_slots(static_cast<int>(value));
-  } else {
-    return false;
+// The engine whose name has been read, of the device that comes next, 0 if none does. Null if there is none such.
+Engine* read_engine(const std::string& name, std::istringstream& words) {
+  size_t device = 0;
+  words >> device;
+  return device < devices().size() ? devices()[device]->engine_named(name) : nullptr;
+}
+
+// The words after "hold ENGINE DEVICE": nothing, or "after COUNT".
+bool hold(Engine& engine, std::istringstream& words) {
+  std::string after;
+  unsigned beginnings = 0;
+  if (words >> after && (after != "after" || !(words >> beginnings))) return false;
+  engine.hold(beginnings);
+  return true;
+}
+
+// The words after "set gbps N" or "set slots N": engine and device, each of them all where it is left out.
+template <class Setter>
+bool set_engines(std::istringstream& words, const std::vector<std::string>& all, Setter set) {
+  std::vector<std::string> names = all;
+  if (std::string name; words >> name) names = {name};
+  std::vector<Device*> chosen = read_devices(words);
+  for (Device* device : chosen) {
+    for (const std::string& name : names) {
+      Engine* engine = device->engine_named(name);
+      if (engine == nullptr) return false;
+      set(*engine);
+    }
   }
+  return !chosen.empty();
+}
+
+// In MiB; no more than the device was made with.
+bool set_memory_limit(double megabytes, std::istringstream& words) {
+  size_t limit = static_cast<size_t>(megabytes) << 20;
+  std::vector<Device*> chosen = read_devices(words);
+  std::lock_guard lock(allocation_mutex());
+  for (Device* device : chosen) device->limit = std::min(limit, device->capacity);
+  return !chosen.empty();
+}
+
+bool set(const std::string& name, double value, std::istringstream& words) {
+  if (name == "gbps") {
+    return set_engines(words, {"h2d", "d2h", "peer"}, [=](Engine& engine) { engine.bandwidth_gbps = value; });
+  }
+  if (name == "slots") {
+    return set_engines(words, {"compute"}, [=](Engine& engine) { engine.set_slots(static_cast<int>(value)); });
+  }
+  if (name == "memory_mb") return set_memory_limit(value, words);
+  if (name != "kernel_us") return false;
+  kernel_microseconds() = value;
   return true;
 }
 
@@ -117,23 +159,31 @@ bool obey(const std::string& command) {
     clear_faults();
     return true;
   }
-  if (verb == "hold" || verb == "release") {
+  if (verb == "lose") {
+    int status = 0;
     size_t device = 0;
-    words >> device;
-    Engine* engine = find_engine(object, device);
-    if (engine != nullptr) engine->set_held(verb == "hold");
+    if (!(std::istringstream(object) >> device) || device >= devices().size() || !(words >> status)) return false;
+    devices()[device]->lose(status);
+    return true;
+  }
+  if (verb == "hold") {
+    Engine* engine = read_engine(object, words);
+    return engine != nullptr && hold(*engine, words);
+  }
+  if (verb == "release") {
+    Engine* engine = read_engine(object, words);
+    if (engine != nullptr) engine->let_go();
     return engine != nullptr;
   }
   if (verb == "await") {
-    size_t device = 0;
     size_t count = 1;
-    words >> device >> count;
-    Engine* engine = find_engine(object, device);
+    Engine* engine = read_engine(object, words);
+    words >> count;
     return engine != nullptr && engine->wait_until_queued(count, kPatience);
   }
   if (verb == "set") {
     double value = 0;
-    return words >> value && set_speed(object, value);
+    return words >> value && set(object, value, words);
   }
   if (verb == "trace") {
     set_tracing(object == "on");
@@ -143,6 +193,8 @@ bool obey(const std::string& command) {
 }
 
 }  // namespace
+
+double least_kernel_microseconds() { return kernel_microseconds(); }
 
 int injected_fault(const char* what) {
   if (!faults().any.load(std::memory_order_relaxed)) return kOk;

@@ -1,6 +1,5 @@
 // What tests can set and see: faults to inject, speeds, a record of what the engines did.
 #pragma once
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -10,15 +9,11 @@ namespace hipcpu {
 // A number from the environment, or what stands in for it.
 double environment_number(const char* name, double otherwise);
 
-// Set speeds; 0 is as fast as the machine is.
-struct Speeds {
-  std::atomic<double> gigabytes_per_second;
-  std::atomic<double> least_kernel_microseconds;
-};
-Speeds& speeds();
+// The least time of a kernel, as set.
+double least_kernel_microseconds();
 
 // The status that a test wants of this call, or kOk. A runtime function asks with its own name, the engines with
-// "async:kernel" and "async:copy".
+// "async:kernel" and "async:copy", and with ":" and the number of their device behind that.
 int injected_fault(const char* what);
 
 uint64_t now_nanoseconds();

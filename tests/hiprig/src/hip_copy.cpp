@@ -5,6 +5,7 @@
 #include "hip_control.h"
 #include "hip_device.h"
 #include "hip_memory.h"
+#include "hip_trap.h"
 
 namespace hipcpu {
 
@@ -13,9 +14,15 @@ namespace {
 // Managed memory counts as the device's.
 bool is_on_device(MemoryType type) { return type == MemoryType::kDevice || type == MemoryType::kManaged; }
 
-OpKind copy_kind(MemoryType to, MemoryType from) {
-  if (is_on_device(to)) return is_on_device(from) ? OpKind::kDeviceToDevice : OpKind::kHostToDevice;
-  return OpKind::kDeviceToHost;
+bool is_between_devices(const std::optional<Allocation>& to, const std::optional<Allocation>& from) {
+  return to && from && to->type == MemoryType::kDevice && from->type == MemoryType::kDevice &&
+         to->device != from->device;
+}
+
+OpKind copy_kind(const void* to, const void* from) {
+  if (is_between_devices(find_allocation(to), find_allocation(from))) return OpKind::kPeer;
+  if (!is_on_device(memory_type(to))) return OpKind::kDeviceToHost;
+  return is_on_device(memory_type(from)) ? OpKind::kDeviceToDevice : OpKind::kHostToDevice;
 }
 
 bool is_pageable_staged() {
@@ -31,20 +38,22 @@ bool is_pageable_staged() {
 // instead, and waits only for what goes to pageable memory.
 int copy_async(void* to, const void* from, size_t bytes, const StreamPtr& stream) {
   if (!is_within_allocation(to, bytes) || !is_within_allocation(from, bytes)) return kInvalidValue;
-  MemoryType to_type = memory_type(to);
-  MemoryType from_type = memory_type(from);
-  Op op{copy_kind(to_type, from_type)};
+  Op op{copy_kind(to, from)};
   op.bytes = bytes;
   op.run = [=](int) {
-    memmove(to, from, bytes);
-    return kOk;
+    return run_until_trap([=] {
+      memmove(to, from, bytes);
+      return kOk;
+    });
   };
-  bool waits = to_type == MemoryType::kPageable || from_type == MemoryType::kPageable;
+  bool waits = memory_type(to) == MemoryType::kPageable || memory_type(from) == MemoryType::kPageable;
   if (is_pageable_staged() && op.kind == OpKind::kHostToDevice && waits && !is_capturing(*stream)) {
     auto* first = static_cast<const char*>(from);
     op.run = [to, staged = std::vector<char>(first, first + bytes)](int) {
-      memcpy(to, staged.data(), staged.size());
-      return kOk;
+      return run_until_trap([&] {
+        memcpy(to, staged.data(), staged.size());
+        return kOk;
+      });
     };
     waits = false;
   }
@@ -60,8 +69,10 @@ int fill_async(void* to, int value, size_t bytes, const StreamPtr& stream) {
   Op op{OpKind::kMemset};
   op.bytes = bytes;
   op.run = [=](int) {
-    memset(to, value, bytes);
-    return kOk;
+    return run_until_trap([=] {
+      memset(to, value, bytes);
+      return kOk;
+    });
   };
   return submit(stream, std::move(op));
 }

@@ -18,19 +18,27 @@ namespace {
 constexpr int kDevices = 2;
 constexpr int kMemoryMegabytes = 2048;
 constexpr int kKernelSlots = 4;
+constexpr int kHostThreads = 1 << 20;
 constexpr size_t kStackLimit = 8 << 20;
 
 Device* make_device(int id) {
   auto* device = new Device;
   device->id = id;
   device->capacity = static_cast<size_t>(environment_number("HIPCPU_MEM_MB", kMemoryMegabytes)) << 20;
+  device->limit = device->capacity;
+  device->arena_bytes = 2 * device->capacity;
   device->file = memfd_create("hipcpu", MFD_CLOEXEC);
-  if (device->file < 0 || ftruncate(device->file, static_cast<off_t>(device->capacity)) != 0) abort();
-  void* arena = mmap(nullptr, device->capacity, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, device->file, 0);
+  if (device->file < 0 || ftruncate(device->file, static_cast<off_t>(device->arena_bytes)) != 0) abort();
+  void* arena = mmap(nullptr, device->arena_bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, device->file, 0);
   if (arena == MAP_FAILED) abort();
   device->arena = static_cast<char*>(arena);
-  device->holes[0] = device->capacity;
+  device->holes[0] = device->arena_bytes;
   device->compute.set_slots(static_cast<int>(environment_number("HIPCPU_SLOTS", kKernelSlots)));
+  device->host.set_slots(kHostThreads);
+  double gbps = environment_number("HIPCPU_GBPS", 0);
+  for (Engine* engine : {&device->host_to_device, &device->device_to_host, &device->peer}) {
+    engine->bandwidth_gbps = gbps;
+  }
   device->null_stream = std::make_shared<Stream>(*device, 0, 0);
   device->null_stream->start();
   device->streams.push_back(device->null_stream);

@@ -1,7 +1,6 @@
 // A device: its memory, its engines and its streams; and the operations that streams carry to engines.
 #pragma once
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "hip_engine.h"
 #include "hip_graph.h"
 #include "hip_status.h"
 
@@ -28,7 +28,8 @@ enum class OpKind {
   kKernel,
   kHostToDevice,
   kDeviceToHost,
-  kDeviceToDevice,
+  kDeviceToDevice,  // within a device
+  kPeer,            // from one device to another
   kMemset,
   kHostFunction,
   kCallback,
@@ -37,6 +38,7 @@ enum class OpKind {
   kGraph,
 };
 const char* name_of(OpKind kind);
+bool is_copy(OpKind kind);
 
 // One operation on a stream.
 struct Op {
@@ -49,36 +51,15 @@ struct Op {
   std::vector<std::pair<StreamPtr, uint64_t>> after;  // the null stream's implicit order: streams and positions
 };
 
-// What operations compete for. Free slots go to the waiting tickets by priority, then by order of arrival.
-class Engine {
- public:
-  using Ticket = std::pair<int, uint64_t>;  // priority, arrival: the least goes first
-
-  Ticket enqueue(int priority);
-  void acquire(Ticket ticket);
-  void release();
-
-  // A held engine finishes what it is at and begins nothing more.
-  void set_held(bool held);
-  void set_slots(int slots);
-
-  // Waits until so many operations wait for a slot; false if they do not come within `patience`.
-  bool wait_until_queued(size_t count, std::chrono::seconds patience);
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::condition_variable queued_;
-  int slots_ = 1;
-  int busy_ = 0;
-  bool held_ = false;
-  uint64_t arrivals_ = 0;
-  std::set<Ticket> waiting_;
-};
-
 struct Device {
   // The engine that an operation needs, null where it needs none.
   Engine* engine_for(OpKind kind);
+
+  // The engine of a name that tests use, null if there is none.
+  Engine* engine_named(const std::string& name);
+
+  // From now on nothing runs here, and what waits for an engine gives up. Only the first failure is kept.
+  void lose(int status);
 
   // Those with a handle, the null stream, and destroyed ones that still have work.
   std::vector<StreamPtr> all_streams();
@@ -89,19 +70,25 @@ struct Device {
 
   int id;
 
-  // Memory: one arena, a memory file that other processes can map. Guarded by allocation_mutex().
+  // Memory: one arena, a memory file that other processes can map, twice as large as the memory since there is a
+  // closed page behind every allocation. Only what is allocated can be read and written. Guarded by
+  // allocation_mutex().
   char* arena;
-  size_t capacity;
-  size_t used = 0;
+  size_t arena_bytes;
   int file;
+  size_t capacity;
+  size_t limit;  // what may be in use: the capacity, or less if a test wants it so
+  size_t used = 0;
   std::map<size_t, size_t> holes;  // offset to size
 
   std::set<int> peers;  // guarded by `mutex`
   Engine compute;
   Engine host_to_device;
   Engine device_to_host;
+  Engine peer;
+  Engine host;  // the threads that run host functions, of which there are as many as are needed
 
-  // The status of the failure that lost this device, or kOk. A lost device runs nothing more.
+  // The status of the failure that lost this device, or kOk. A lost device runs nothing more. Set by lose().
   std::atomic<int> lost{kOk};
 
   StreamPtr null_stream;

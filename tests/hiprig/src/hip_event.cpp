@@ -8,8 +8,6 @@
 
 namespace hipcpu {
 
-namespace {
-
 constexpr unsigned kDisableTiming = 2;
 
 // One recording of an event. Who waits keeps the recording, so that the event may be recorded again meanwhile.
@@ -40,8 +38,6 @@ class Recording {
   uint64_t completed_at_ = 0;
 };
 using RecordingPtr = std::shared_ptr<Recording>;
-
-}  // namespace
 
 struct Event {
   unsigned flags;

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -16,41 +17,44 @@ namespace hipcpu {
 
 namespace {
 
-constexpr size_t kGranule = 512;
 constexpr size_t kWorthGivingBack = 1 << 20;
-constexpr int kPoison = 0xcd;
+constexpr int kNewPoison = 0xcd;
+constexpr int kFreedPoison = 0xdd;
+
+void poison(void* base, int byte, size_t bytes) {
+  static const bool wanted = getenv("HIPCPU_POISON") != nullptr;
+  if (wanted) memset(base, byte, bytes);
+}
 
 // Never destroyed: streams still run while the process exits.
 std::map<char*, Allocation>& allocations = *new std::map<char*, Allocation>;
 
-size_t granules(size_t bytes) { return bytes == 0 ? kGranule : round_up(bytes, kGranule); }
+// Pages keep allocations apart, so that each can be opened and closed on its own.
+size_t pages(size_t bytes) { return bytes == 0 ? kPage : round_up(bytes, kPage); }
 
-// The first hole that is large enough; null if there is none.
+// In the first hole that is large enough, with a closed page behind; null if the device has no room.
 char* take_from_arena(Device& device, size_t bytes) {
+  size_t fenced = bytes + kPage;
   std::lock_guard lock(allocation_mutex());
+  if (device.used + bytes > device.limit) return nullptr;
   for (auto [offset, size] : device.holes) {
-    if (size < bytes) continue;
+    if (size < fenced) continue;
+    if (mprotect(device.arena + offset, bytes, PROT_READ | PROT_WRITE) != 0) return nullptr;
     device.holes.erase(offset);
-    if (size > bytes) device.holes[offset + bytes] = size - bytes;
+    if (size > fenced) device.holes[offset + fenced] = size - fenced;
     device.used += bytes;
     return device.arena + offset;
   }
   return nullptr;
 }
 
-// Frees the pages under a large range, as the arena's file would keep them.
-void give_back_pages(Device& device, size_t offset, size_t bytes) {
-  if (bytes < kWorthGivingBack) return;
-  size_t first = round_up(offset, kPage);
-  size_t last = round_down(offset + bytes, kPage);
-  madvise(device.arena + first, last - first, MADV_REMOVE);
-}
-
 void return_to_arena(Device& device, char* base, size_t bytes) {
   size_t offset = static_cast<size_t>(base - device.arena);
   std::lock_guard lock(allocation_mutex());
   device.used -= bytes;
-  give_back_pages(device, offset, bytes);
+  if (bytes >= kWorthGivingBack) madvise(base, bytes, MADV_REMOVE);  // the arena's file would keep them
+  mprotect(base, bytes, PROT_NONE);                                  // who uses it still has a bad address
+  bytes += kPage;
   auto next = device.holes.lower_bound(offset);
   if (next != device.holes.end() && next->first == offset + bytes) {
     bytes += next->second;
@@ -99,9 +103,17 @@ MemoryType memory_type(const void* address) {
   return allocation ? allocation->type : MemoryType::kPageable;
 }
 
+bool is_in_an_arena(const void* address) {
+  for (const Device* device : devices()) {
+    if (address >= device->arena && address < device->arena + device->arena_bytes) return true;
+  }
+  return false;
+}
+
 bool is_within_allocation(const void* begin, size_t bytes) {
   std::optional<Allocation> allocation = find_allocation(begin);
-  return !allocation || static_cast<const char*>(begin) + bytes <= allocation->base + allocation->bytes;
+  if (!allocation) return !is_in_an_arena(begin);
+  return static_cast<const char*>(begin) + bytes <= allocation->base + allocation->bytes;
 }
 
 HIP_API hipMalloc(void** address, size_t bytes) {
@@ -110,10 +122,9 @@ HIP_API hipMalloc(void** address, size_t bytes) {
   RETURN_IF_ERROR(device.lost);
   RETURN_IF_ERROR(refuse_during_capture());
   *address = nullptr;
-  char* base = take_from_arena(device, granules(bytes));
+  char* base = take_from_arena(device, pages(bytes));
   if (base == nullptr) return report(kOutOfMemory);
-  static const bool poison = getenv("HIPCPU_POISON") != nullptr;
-  if (poison) memset(base, kPoison, granules(bytes));
+  poison(base, kNewPoison, pages(bytes));
   add_allocation({base, bytes == 0 ? 1 : bytes, MemoryType::kDevice, MemoryOwner::kArena, device.id});
   *address = base;
   return kOk;
@@ -131,7 +142,7 @@ HIP_API hipFree(void* address) {
     case MemoryOwner::kArena:
       device.drain();
       if (!remove_allocation(address)) return report(kInvalidValue);
-      return_to_arena(device, allocation->base, granules(allocation->bytes));
+      return_to_arena(device, allocation->base, pages(allocation->bytes));
       return kOk;
     case MemoryOwner::kManagedMapping:
       device.drain();
@@ -144,7 +155,7 @@ HIP_API hipFree(void* address) {
 
 HIP_API hipMallocManaged(void** address, size_t bytes, unsigned) {
   RETURN_IF_ERROR(injected_fault(__func__));
-  size_t mapped = bytes == 0 ? kPage : round_up(bytes, kPage);
+  size_t mapped = pages(bytes);
   void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) return report(kOutOfMemory);
   add_allocation(
@@ -155,7 +166,8 @@ HIP_API hipMallocManaged(void** address, size_t bytes, unsigned) {
 
 HIP_API hipHostMalloc(void** address, size_t bytes, unsigned) {
   RETURN_IF_ERROR(injected_fault(__func__));
-  if (posix_memalign(address, kPage, granules(bytes)) != 0) return report(kOutOfMemory);
+  if (posix_memalign(address, kPage, pages(bytes)) != 0) return report(kOutOfMemory);
+  poison(*address, kNewPoison, bytes);
   add_allocation({static_cast<char*>(*address), bytes == 0 ? 1 : bytes, MemoryType::kPinned, MemoryOwner::kHostHeap,
                   current_device_id});
   return kOk;
@@ -169,6 +181,7 @@ HIP_API hipHostFree(void* address) {
   }
   for (Device* device : devices()) device->drain();
   if (!remove_allocation(address)) return report(kInvalidValue);
+  poison(address, kFreedPoison, allocation->bytes);
   free(address);
   return kOk;
 }
@@ -178,8 +191,8 @@ HIP_API hipMemGetInfo(size_t* unused, size_t* total) {
   Device& device = current_device();
   RETURN_IF_ERROR(device.lost);
   std::lock_guard lock(allocation_mutex());
-  *total = device.capacity;
-  *unused = device.capacity - device.used;
+  *total = device.limit;
+  *unused = device.limit - std::min(device.limit, device.used);
   return kOk;
 }
 

@@ -36,7 +36,7 @@ std::optional<Allocation> find_allocation(const void* address);
 
 MemoryType memory_type(const void* address);
 
-// False if a range begins in an allocation and ends outside of it.
+// False if a range begins in an allocation and ends outside of it, or begins in freed memory of a device.
 bool is_within_allocation(const void* begin, size_t bytes);
 
 }  // namespace hipcpu

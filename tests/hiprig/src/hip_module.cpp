@@ -16,6 +16,7 @@
 #include "hip_device.h"
 #include "hip_grid.h"
 #include "hip_memory.h"
+#include "hip_trap.h"
 
 namespace hipcpu {
 
@@ -160,8 +161,10 @@ HIPCPU_EXPORT int hipcpu_submit(void* handle, const char* name, void (*function)
   Op op{OpKind::kKernel};
   op.name = name;
   op.run = [=](int) {
-    function(argument);
-    return kOk;
+    return run_until_trap([=] {
+      function(argument);
+      return kOk;
+    });
   };
   return report(submit(stream, std::move(op)));
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from plait import testing
     from plait.devices import Kernel, device, devices, wait
+    from plait.devices.sim import machine
     from plait.errors import (
         DeviceError,
         DeviceLost,
@@ -44,6 +45,7 @@ __all__ = [
     "WorkError",
     "device",
     "devices",
+    "machine",
     "open_scheduler",
     "read",
     "run",
@@ -58,6 +60,7 @@ __all__ = [
 
 _HOMES = {
     "Kernel device wait": "plait.devices",
+    "machine": "plait.devices.sim",
     "PlaitError GraphError PlanError DeviceError DeviceLost": "plait.errors",
     "OutOfMemory WorkError RunFailed RunCancelled": "plait.errors",
     "run run_async": "plait.front",

@@ -239,7 +239,7 @@ class DeviceLanes:
     def _serve_out(self, lane: Lane, state: RunState, place: int) -> None:
         flight = state.flight
         assert flight is not None
-        entered, yielding = perf_counter_ns(), False
+        entered, yielding = self._dispatcher.now_ns(), False
         begun: deque[tuple[int, Tail, Any, Any, Any]] = deque()
         dead: list[Any] = []
         while True:
@@ -345,7 +345,7 @@ class DeviceLanes:
             if state in self._dispatcher.runs:  # else it has ended without what was followed, of a lost device
                 self._dispatcher.announce(state, joining=True)
                 self._dispatcher.after(state)
-        dead.clear()
+            self._dispatcher.drop(dead)
 
     def _failed(self, state: RunState, position: int, tail: Tail, error: BaseException) -> None:
         """An item could not be enqueued. Part of it may be running, so it ends when the stream has passed it."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from plait.errors import GraphError
 from plait.graph import Buffer, Program
+from plait.scheduler.deferred import Sized
 
 
 def checked_inputs(program: Program, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def checked_inputs(program: Program, given: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _checked(buffer: Buffer, value: Any) -> Any:
-    if buffer.shape is None and buffer.dtype is None:
+    if (buffer.shape is None and buffer.dtype is None) or isinstance(value, Sized):
         return value
     place = f"input {buffer.name!r} (recorded at {buffer.site})"
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -216,7 +215,7 @@ class Run:
         state = self._state
         call, values = self.plan.calls[position], self._state.values
         dispatcher = self._scheduler.dispatcher
-        started = perf_counter_ns()
+        started = dispatcher.now_ns()
         error: BaseException | None = None
         try:
             args = self.plan.getters[position](values)
@@ -230,7 +229,7 @@ class Run:
             dispatcher.abandon_loop_item(state, position)
             raise
         if state.traced:
-            state.started[position], state.finished[position] = started, perf_counter_ns()
+            state.started[position], state.finished[position] = started, dispatcher.now_ns()
             state.lanes[position] = dispatcher.host_lanes
             state.measure(position)
         dispatcher.settle_loop_item(state, position, error)

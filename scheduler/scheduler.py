@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
@@ -14,15 +15,18 @@ import trio
 from plait.devices import HOST, Device, HostDevice, bounded_blas, usable_cores
 from plait.devices import device as find_device
 from plait.devices import devices as all_devices
+from plait.devices.sim import Machine, SimHost, Simulation
 from plait.errors import PlaitError, PlanError
 from plait.graph import Graph, Program
+from plait.scheduler.deferred import Sized
 from plait.scheduler.inputs import checked_inputs
-from plait.scheduler.lanes import Dispatcher
+from plait.scheduler.lanes import COARSE_NS, Dispatcher
 from plait.scheduler.place import Places
 from plait.scheduler.plan import Plan, collector_paused, compile_plan
 from plait.scheduler.policies import Policy, find_policy
 from plait.scheduler.run import Outputs, Run
 from plait.scheduler.state import RunState
+from plait.scheduler.virtual_lanes import VirtualDispatcher
 
 COPY_STREAMS = 2
 _ON_ERROR = ("stop", "isolate")
@@ -39,8 +43,10 @@ class Scheduler:
         on_error: str,
         trace: bool,
         nursery: trio.Nursery,
+        simulation: Simulation | None = None,
     ) -> None:
         self._devices = devices
+        self.simulation = simulation
         self._has_lanes = False
         self._policy = policy
         self._on_error = on_error
@@ -53,11 +59,17 @@ class Scheduler:
         self._failed: set[Run] = set()  # failed, and nobody has seen it yet
         self._grains: WeakKeyDictionary[Plan, int] = WeakKeyDictionary()
         self._closed = False
-        host = next((device for device in devices or () if isinstance(device, HostDevice)), HOST.devices()[0])
+        self._serials = itertools.count()
+        known: Any = (device for device in devices or () if isinstance(device, HostDevice | SimHost))
+        host = next(known, HOST.devices()[0])
         self._compute = [host.stream(name=f"host/compute:{k}") for k in range(streams)]
         self._copy = [host.stream(kind="copy", name=f"host/copy:{k}") for k in range(COPY_STREAMS)]
         self.stream_names = [*(stream.name for stream in [*self._compute, *self._copy]), "loop"]
-        self.dispatcher = Dispatcher(self._compute, self._copy, self._post, self._crowd)
+        self.dispatcher: Dispatcher = (
+            Dispatcher(self._compute, self._copy, self._post, self._crowd)
+            if simulation is None
+            else VirtualDispatcher(simulation, self._compute, self._copy, self._post, nursery)
+        )
         self._bound: AbstractContextManager[None] | None = None
 
     @property
@@ -105,21 +117,35 @@ class Scheduler:
         if plan.streams != (len(self._compute), len(self._copy)):
             raise PlanError("this plan was compiled for other streams: compile it with this scheduler")
         joined = self._joined(plan)
+        given = {**(inputs or {}), **named}
+        if self.simulation is not None:
+            given = self._simulated_inputs(plan, given, debug)
         state = RunState(
             plan,
-            checked_inputs(plan.program, {**(inputs or {}), **named}),
+            checked_inputs(plan.program, given),
             priority=priority,
             isolate=_checked_on_error(on_error or self._on_error) == "isolate",
             traced=self._traced,
             synchronous=_checked_debug(debug),
-            grain_ns=self._grains.get(plan, 0),
+            grain_ns=self._grains.get(plan, 0) if self.simulation is None else COARSE_NS,
         )
         state.joins = joined
+        state.serial = next(self._serials)
         run = Run(self, plan, state, timeout)
         self._runs[state] = run
         plan.program.graph.running += 1
         self._nursery.start_soon(run._drive, name=f"run of {plan.program.graph.name}")
         return run
+
+    def _simulated_inputs(self, plan: Plan, given: dict[str, Any], debug: str | None) -> dict[str, Any]:
+        """What a run on a simulated machine is given: a dry one needs no values, only the sizes that are declared."""
+        assert self.simulation is not None
+        if debug is not None:
+            raise PlanError(f"debug={debug!r} is for real devices: on a simulated one every item's error names it")
+        if not self.simulation.machine.dry:
+            return given
+        memory = self.simulation.host.memory
+        return {name: Sized(memory, buffer.nbytes or 0) for name, buffer in plan.program.inputs.items()} | given
 
     def _needed(self, program: Program) -> tuple[Device, ...]:
         """The devices to compile for: a program that asks for none needs no GPU to be looked for."""
@@ -217,14 +243,14 @@ class Scheduler:
 @asynccontextmanager
 async def open_scheduler(
     *,
-    devices: str | Device | Iterable[str | Device] = "all",
+    devices: str | Device | Machine | Iterable[str | Device] = "all",
     streams: int = 4,
     policy: str | Policy = "critical-path",
     memory_limit: None = None,
     on_error: str = "stop",
     trace: bool = True,
 ) -> AsyncIterator[Scheduler]:
-    """A scheduler over ``devices`` ("all", a name, or several) with ``streams`` compute streams on each.
+    """A scheduler over ``devices`` ("all", a name, several, or a simulated machine) with ``streams`` compute streams each.
 
     Leaving the block waits for the runs that are under way; leaving it by an error or a cancel stops them. Either way
     nothing of them is left running. A run that failed and was never awaited raises its RunFailed here.
@@ -235,10 +261,11 @@ async def open_scheduler(
         raise PlanError("memory_limit is not supported by the host platform: leave it None")
     find_policy(policy)
     _checked_on_error(on_error)
-    chosen = _chosen(devices)
+    simulation = Simulation(devices) if isinstance(devices, Machine) else None
+    chosen = _chosen(devices) if not isinstance(devices, Machine) else simulation.devices if simulation else None
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery)
+        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, simulation)
         try:
             yield scheduler
         except BaseException as error:

@@ -75,6 +75,7 @@ class RunState:
         self.outputs_done: list[str] = []
         self.group_use = dict.fromkeys(plan.program.group_limits, 0)
         self.group_wait: dict[str, list[int]] = {}
+        self.serial = 0  # of all runs of its scheduler, in the order in which they were started
         self.vtime = 0.0
         self.queued = [False] * kinds
         self.mailed = False

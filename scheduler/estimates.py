@@ -1,0 +1,56 @@
+"""What a simulated run needs to know beforehand, per position: the nanoseconds of items, the bytes of values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from plait.devices.sim import Machine
+from plait.graph import WorkItem
+from plait.scheduler.costs import Costs
+from plait.scheduler.expand import HOST
+
+if TYPE_CHECKING:
+    from plait.scheduler.plan import Plan
+
+
+class Estimates:
+    """``took_ns`` by position (0 for transfers, whose time is their link's), ``nbytes`` by slot (-1: not known)."""
+
+    def __init__(self, plan: Plan, machine: Machine, values: list[Any]) -> None:
+        costs = Costs(machine)
+        models = [machine.host, *machine.devices]
+        spread = costs.spread(len(plan.program.items))
+        overhead = machine.host.overhead_s
+        nbytes = [-1 if value is None else int(getattr(value, "nbytes", 0)) for value in values]
+        for buffer in plan.program.declared:
+            size = buffer.nbytes
+            if size is not None:
+                nbytes[buffer.index] = size
+        kinds, slot, order, work = plan.kinds, plan.expansion.slot, plan.order.tolist(), plan.work
+        starts, touched = plan.access_offsets, plan.access_slots
+        took_ns = [0] * len(kinds)
+        for position, kind in enumerate(kinds):
+            item, place = work[order[position]], kind // 3
+            if not isinstance(item, WorkItem):
+                if item.source is not None:
+                    nbytes[item.target_slot] = nbytes[item.source_slot]
+                elif item.buffer is not None and item.buffer.nbytes is not None:
+                    nbytes[item.target_slot] = item.buffer.nbytes
+                continue
+            first, options = item.first_result, item.options
+            if first >= 0 and options.nbytes is not None:
+                sizes = options.nbytes
+                for number in range(options.outputs):
+                    nbytes[slot(place, first + number)] = sizes if isinstance(sizes, int) else sizes[number]
+            total = 0
+            for each in touched[starts[position] : starts[position + 1]]:
+                if nbytes[each] > 0:
+                    total += nbytes[each]
+            seconds = costs.seconds(item, models[place], total)
+            if spread is not None:
+                seconds *= spread[item.index]
+            if place == HOST:
+                seconds += overhead
+            took_ns[position] = round(seconds * 1e9)
+        self.took_ns = took_ns
+        self.nbytes = nbytes

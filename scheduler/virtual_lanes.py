@@ -1,0 +1,199 @@
+"""The dispatcher in virtual time: the same state machine, served by one loop on the trio thread.
+
+Lanes, queues and fairness are the real dispatcher's; a lane that serves an item asks virtual time to come back when the
+item has ended, instead of running it on a thread. Nothing here depends on what real time it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import trio
+from plait.devices.sim import Simulation
+from plait.graph import BUFFER
+from plait.scheduler.deferred import Sized
+from plait.scheduler.estimates import Estimates
+from plait.scheduler.lanes import Dispatcher, Lane
+from plait.scheduler.plan import COMPUTE, LOOP
+from plait.scheduler.state import RunState
+from plait.scheduler.virtual_clock import Drive
+from plait.scheduler.virtual_devices import VirtualDeviceLanes
+
+
+class VirtualDispatcher(Dispatcher):
+    """Serves the runs of one scheduler on a simulated machine. All of it happens on the trio thread."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        compute: list[Any],
+        copy: list[Any],
+        post: Callable[[RunState], None],
+        nursery: trio.Nursery,
+    ) -> None:
+        super().__init__(compute, copy, self._posted, lambda crowded: None)
+        self.simulation = simulation
+        self.dry = simulation.machine.dry
+        self._tell = post
+        self._time = simulation.time
+        self._drive = Drive(simulation, nursery, self._arrive)
+        self._arrivals: list[tuple[int, int, Callable[[], None]]] = []
+        self.now_ns = self._drive.now_ns
+        self.lanes_of_devices = VirtualDeviceLanes
+        self._estimates: dict[RunState, Estimates] = {}
+        self._coming: set[RunState] = set()
+        for lane in self.lanes:
+            lane.busy = lane.kind == COMPUTE and lane.index >= simulation.host.model.workers
+
+    def estimates(self, state: RunState) -> Estimates:
+        """What is known beforehand of a run's items and values."""
+        return self._estimates[state]
+
+    # ---- what tasks ask for, taken in the order of runs and items ----------------------------------------------
+
+    def submit(self, state: RunState) -> None:
+        """Start serving a run, once all tasks of this moment have said what they want."""
+        self._estimates[state] = Estimates(state.plan, self.simulation.machine, state.values)
+        if state.flight is not None:  # any item may fail when it runs, long after those behind it were enqueued
+            guarded = bytearray(b"\1") * len(state.plan.calls)
+            state.flight.part = dataclasses.replace(state.flight.part, guarded=guarded)
+        self._coming.add(state)
+        self._at_arrival(state, -1, functools.partial(self._submit, state))
+
+    def _submit(self, state: RunState) -> None:
+        self._coming.discard(state)
+        super().submit(state)
+
+    def is_over(self, state: RunState) -> bool:
+        """Whether nothing of the run is in flight or will start."""
+        return state not in self._coming and super().is_over(state)
+
+    def settle_loop_item(self, state: RunState, position: int, error: BaseException | None) -> None:
+        """An async item ended."""
+        self._at_arrival(state, position, functools.partial(super().settle_loop_item, state, position, error))
+
+    def stop(self, state: RunState, reason: str) -> None:
+        """Start nothing more of a run; what is in flight drains."""
+        super().stop(state, reason)
+        self._drive.wake()
+
+    def _at_arrival(self, state: RunState, position: int, call: Callable[[], None]) -> None:
+        self._arrivals.append((state.serial, position, call))
+        self._drive.wake()
+
+    def _arrive(self) -> None:
+        arrivals, self._arrivals = self._arrivals, []
+        for _, _, call in sorted(arrivals, key=lambda arrival: arrival[:2]):
+            call()
+
+    def _posted(self, state: RunState) -> None:
+        self._drive.news = True
+        self._tell(state)
+
+    def recycle(self, state: RunState) -> None:
+        """The run is over."""
+        super().recycle(state)
+        self._estimates.pop(state, None)
+
+    def should_yield(self, lane: Lane, state: RunState, since_ns: int) -> bool:
+        """After every item: starting one takes time, in which something more urgent may become ready."""
+        return True
+
+    # ---- serving ----------------------------------------------------------------------------------------------
+
+    def _lane_main(self, lane: Lane) -> None:
+        with self.lock:
+            while (state := self._pick(lane.kind)) is not None:
+                if not state.prepared:
+                    self._prepare(lane, state)
+                busy = self._serve_device(lane, state) if lane.kind > LOOP else self._serve_host(lane, state)
+                self.announce(state, joining=False)
+                self.after(state)
+                if busy:
+                    return
+            lane.busy = False
+
+    def _serve_device(self, lane: Lane, state: RunState) -> bool:
+        """Enqueue one item; whether the lane is busy with that for a while."""
+        assert self._devices is not None
+        active = state.active
+        state.context.copy().run(self._devices.serve, lane, state)
+        launch_ns = self.simulation.launch_ns(lane.kind // 3)
+        if not launch_ns or state.active == active:
+            return False
+        self._time.at(self._time.now_ns + launch_ns, self._lane_main, lane)
+        return True
+
+    def _serve_host(self, lane: Lane, state: RunState) -> bool:
+        position = state.pop(lane.kind)
+        if position < 0:
+            return False
+        now = self._time.now_ns
+        took_ns = self.estimates(state).took_ns[position]
+        args: Any = ()
+        error: BaseException | None = None
+        if not self.dry:
+            try:
+                args = state.plan.getters[position](state.values)
+            except BaseException as raised:
+                error = raised
+        state.vtime += took_ns
+        self._time.at(now + took_ns, self._ended, lane, state, position, now, args, error)
+        return True
+
+    def _ended(
+        self, lane: Lane, state: RunState, position: int, started: int, args: Any, error: BaseException | None
+    ) -> None:
+        """An item of the host has had its time: it is called now, and what waits for it may follow."""
+        if error is None:
+            error = self._sized(state, position) if self.dry else self._called(state, position, args)
+        dead: list[Any] = []
+        with self.lock:
+            state.active -= 1
+            if state.traced:
+                state.started[position], state.finished[position] = started, self._time.now_ns
+                state.lanes[position] = lane.index
+                if error is None:
+                    state.measure(position)
+            if error is None:
+                state.settle(position, dead)
+            else:
+                state.fail(position, error, lane.index, dead)
+            self.announce(state, joining=True)
+            self.after(state)
+        dead.clear()
+        self._lane_main(lane)
+
+    def _called(self, state: RunState, position: int, args: Any) -> BaseException | None:
+        plan = state.plan
+        try:
+            state.values[plan.outs[position]] = state.context.copy().run(plan.calls[position], *args)
+        except BaseException as error:  # whatever it is, it is the item's failure
+            return error
+        return None
+
+    def _sized(self, state: RunState, position: int) -> BaseException | None:
+        item = state.plan.item(position)
+        first = getattr(item, "first_result", -1)
+        if first < 0:
+            return None
+        nbytes, memory = self.estimates(state).nbytes, self.simulation.host.memory
+        try:
+            for slot in range(first, first + item.options.outputs):
+                state.values[slot] = Sized(memory, nbytes[slot])
+        except Exception as error:
+            return error
+        return None
+
+    def _prepare(self, lane: Lane, state: RunState) -> None:
+        if not self.dry:
+            super()._prepare(lane, state)
+            return
+        for buffer in state.plan.program.declared:
+            if buffer.kind == BUFFER and buffer.index in state.plan.host_made:
+                state.values[buffer.index] = Sized(self.simulation.host.memory, buffer.nbytes or 0)
+        state.prepared = True
+        state.pass_unwritten_outputs()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from plait.errors import DeviceError, OutOfMemory
+from plait.errors import DeviceError
 
 _UNFILLED = object()
 
@@ -105,7 +105,7 @@ def resolved(arg: Any) -> Any:
     if kind is dict:
         return {key: resolved(part) for key, part in arg.items()}
     if isinstance(arg, tuple) and hasattr(arg, "_make"):
-        return arg._make(resolved(part) for part in arg)  # type: ignore[attr-defined]
+        return arg._make(resolved(part) for part in arg)
     return arg
 
 
@@ -115,12 +115,9 @@ def copied(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, tuple) and hasattr(value, "_make"):
-        return value._make(copied(part) for part in value)  # type: ignore[attr-defined]
+        return value._make(copied(part) for part in value)
     if isinstance(value, list | tuple):
         return type(value)(copied(part) for part in value)
     if isinstance(value, dict):
         return {key: copied(part) for key, part in value.items()}
     return value
-
-
-__all__ = ["Cell", "OutOfMemory", "Sized", "copied", "resolved"]

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import itertools
 from collections import deque
-from heapq import heappop, heappush
+from heapq import heappop
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -380,7 +380,7 @@ class DeviceLanes:
     def _unpark(self, tail: Tail) -> None:
         parked, tail.parked = tail.parked, []
         for state, position in parked:
-            heappush(state.ready[state.plan.kinds[position]], position)
+            state.make_ready(position)
             self._dispatcher.announce(state, joining=False)
 
     # ---- times ------------------------------------------------------------------------------------------------

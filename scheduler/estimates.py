@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from plait.devices.sim import Machine
+from plait.devices.sim import DeviceModel, HostModel, Machine
 from plait.graph import WorkItem
 from plait.scheduler.costs import Costs
 from plait.scheduler.expand import HOST
@@ -18,7 +18,7 @@ class Estimates:
 
     def __init__(self, plan: Plan, machine: Machine, values: list[Any]) -> None:
         costs = Costs(machine)
-        models = [machine.host, *machine.devices]
+        models: list[DeviceModel | HostModel] = [machine.host, *machine.devices]
         spread = costs.spread(len(plan.program.items))
         overhead = machine.host.overhead_s
         nbytes = [-1 if value is None else int(getattr(value, "nbytes", 0)) for value in values]

@@ -200,10 +200,11 @@ def compile_plan(program: Program, devices: Sequence[Device], streams: tuple[int
     items, edges = expansion.items, expansion.edges
     count = len(items)
     cost = _costs(items, "host")
-    for place, device in enumerate(places.devices, 1):
-        there = np.array(expansion.places, dtype=np.int64) == place if expansion.places else None
-        if there is not None and there.any():
-            cost[there] = _costs(items, device.platform)[there]
+    if expansion.places:
+        platforms = np.array(["host", *(device.platform for device in places.devices)])[expansion.places]
+        for platform in dict.fromkeys(device.platform for device in places.devices):
+            there = platforms == platform
+            cost[there] = _costs(items, platform)[there]
     order = _order(items, edges, np.asarray(chosen(edges, cost), dtype=np.float64))
     positions = np.empty(count, dtype=np.int64)
     positions[order] = np.arange(count)

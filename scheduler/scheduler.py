@@ -250,7 +250,10 @@ async def open_scheduler(
     on_error: str = "stop",
     trace: bool = True,
 ) -> AsyncIterator[Scheduler]:
-    """A scheduler over ``devices`` ("all", a name, several, or a simulated machine) with ``streams`` compute streams each.
+    """A scheduler over ``devices`` ("all", a name, or several) with ``streams`` compute streams on each.
+
+    ``devices`` may also be a simulated machine (``plait.machine``): runs then take virtual time, which is that of a
+    ``trio.testing.MockClock`` if trio runs under one.
 
     Leaving the block waits for the runs that are under way; leaving it by an error or a cancel stops them. Either way
     nothing of them is left running. A run that failed and was never awaited raises its RunFailed here.

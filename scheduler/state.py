@@ -66,6 +66,7 @@ class RunState:
         kinds = 3 if plan.on_device is None else 3 * len(plan.places)
         self.lane_kinds = (COMPUTE, COPY, *range(3, kinds))
         self.ready: list[list[int]] = [[] for _ in range(kinds)]
+        self.fresh: list[int] | None = None  # kinds that something became ready of, if someone wants to know
         self.flight = None if plan.on_device is None else Flight(self, plan.on_device)
         self.failed_at = -1
         self.errors: list[tuple[int, BaseException, int]] = []
@@ -206,8 +207,7 @@ class RunState:
             self.group_use[name] -= 1
             waiting = self.group_wait.get(name)
             if waiting:
-                freed = heappop(waiting)
-                heappush(self.ready[self.plan.kinds[freed]], freed)
+                self.make_ready(heappop(waiting))
 
     def settle(self, position: int, dead: list[Any]) -> None:
         """An item is done: its successors lose a wait; values that nobody needs any more move to ``dead``."""
@@ -230,12 +230,19 @@ class RunState:
 
     def take_wait(self, successors: list[int]) -> None:
         """Items lose a wait; who has none left is ready."""
-        pending, status, kinds = self.pending, self.status, self.plan.kinds
+        pending, status = self.pending, self.status
         for successor in successors:
             left = pending[successor] - 1
             pending[successor] = left
             if not left and status[successor] == WAITING:
-                heappush(self.ready[kinds[successor]], successor)
+                self.make_ready(successor)
+
+    def make_ready(self, position: int) -> None:
+        """An item may start."""
+        kind = self.plan.kinds[position]
+        heappush(self.ready[kind], position)
+        if self.fresh is not None:
+            self.fresh.append(kind)
 
     def release(self, position: int, dead: list[Any]) -> None:
         """Give up the item's uses of its slots."""

@@ -47,10 +47,7 @@ class VirtualDeviceLanes(DeviceLanes):
         plan, flight = state.plan, state.flight
         assert flight is not None
         item = plan.item(position)
-        if isinstance(item, Transfer):
-            op = self._transfer(state, item, device)
-        else:
-            op = self._call(state, position, device)
+        op = self._transfer(state, item, device) if isinstance(item, Transfer) else self._call(state, position, device)
         op.waits = waits
         if state.traced:
             state.stamps[position] = op.began_at, op.ended_at

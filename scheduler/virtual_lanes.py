@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from heapq import heappush
 from typing import Any
 
 import trio
@@ -17,7 +18,7 @@ from plait.graph import BUFFER
 from plait.scheduler.deferred import Sized
 from plait.scheduler.estimates import Estimates
 from plait.scheduler.lanes import Dispatcher, Lane
-from plait.scheduler.plan import COMPUTE, LOOP
+from plait.scheduler.plan import COMPUTE, COPY, LOOP
 from plait.scheduler.state import RunState
 from plait.scheduler.virtual_clock import Drive
 from plait.scheduler.virtual_devices import VirtualDeviceLanes
@@ -45,6 +46,7 @@ class VirtualDispatcher(Dispatcher):
         self.lanes_of_devices = VirtualDeviceLanes
         self._estimates: dict[RunState, Estimates] = {}
         self._coming: set[RunState] = set()
+        self._lanes_by_kind: dict[int, list[Lane]] = {}
         for lane in self.lanes:
             lane.busy = lane.kind == COMPUTE and lane.index >= simulation.host.model.workers
 
@@ -101,6 +103,34 @@ class VirtualDispatcher(Dispatcher):
     def should_yield(self, lane: Lane, state: RunState, since_ns: int) -> bool:
         """After every item: starting one takes time, in which something more urgent may become ready."""
         return True
+
+    def announce(self, state: RunState, joining: bool) -> None:
+        """Queue a run where it has work, and wake a lane there."""
+        if not state.prepared or state.preparing:
+            super().announce(state, joining)
+            return
+        if state.fresh is None:
+            state.fresh = list(range(len(state.ready)))
+        kinds, state.fresh = [COMPUTE, COPY, *state.fresh], []
+        for kind in kinds:
+            if not state.ready[kind] or kind == LOOP or state.stopping:
+                continue
+            if not state.queued[kind]:
+                state.queued[kind] = True
+                self._sequence += 1
+                heappush(self._queues[kind], (-state.priority, state.vtime, self._sequence, state))
+            self._wake(kind)
+
+    def _wake(self, kind: int) -> None:
+        for lane in self._lanes_by_kind.get(kind) or self._find_lanes(kind):
+            if not lane.busy:
+                lane.busy = True
+                lane.stream.enqueue(self._lane_main, lane)
+                return
+
+    def _find_lanes(self, kind: int) -> list[Lane]:
+        found = self._lanes_by_kind[kind] = [lane for lane in self.lanes if lane.kind == kind]
+        return found
 
     # ---- serving ----------------------------------------------------------------------------------------------
 

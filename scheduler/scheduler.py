@@ -15,7 +15,7 @@ import trio
 from plait.devices import HOST, Device, HostDevice, bounded_blas, usable_cores
 from plait.devices import device as find_device
 from plait.devices import devices as all_devices
-from plait.devices.sim import Machine, SimHost, Simulation
+from plait.devices.sim import Machine, SimDevice, SimHost, Simulation
 from plait.errors import PlaitError, PlanError
 from plait.graph import Graph, Program
 from plait.scheduler.deferred import Sized
@@ -284,7 +284,14 @@ def _chosen(devices: str | Device | Iterable[str | Device]) -> tuple[Device, ...
     if isinstance(devices, str) and devices.lower() == "all":
         return None
     wanted = [devices] if isinstance(devices, str | Device) else list(devices)
-    return tuple(find_device(each) if isinstance(each, str) else each for each in wanted)
+    found = tuple(find_device(each) if isinstance(each, str) else each for each in wanted)
+    for device in found:
+        if isinstance(device, SimDevice):
+            raise PlanError(
+                f"{device.name} is simulated and runs nothing beside real devices: open the scheduler with "
+                "devices=plait.machine(...)"
+            )
+    return found
 
 
 def _checked_on_error(on_error: str) -> str:

@@ -43,6 +43,8 @@ class HostBlock:
 class HostAllocator:
     """Allocates from the system through NumPy. Not pooled. May be used from any thread."""
 
+    block_class = HostBlock
+
     def __init__(self, *, limit_bytes: int | None = None) -> None:
         if limit_bytes is not None and limit_bytes < 0:
             raise DeviceError(f"a memory limit cannot be {limit_bytes} bytes")
@@ -70,7 +72,7 @@ class HostAllocator:
                 self._asked -= nbytes
                 raise self._exhausted(nbytes) from error
         start = -int(raw.ctypes.data) % alignment
-        block = HostBlock(self, raw[start : start + nbytes])
+        block = self.block_class(self, raw[start : start + nbytes])
         with self._lock:
             self._asked -= nbytes
             self._counts.took(nbytes)

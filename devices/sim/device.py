@@ -6,17 +6,21 @@ import itertools
 from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 from plait.devices.mark import Mark
 from plait.devices.sim.links import Flow
-from plait.devices.sim.memory import Tally
+from plait.devices.sim.memory import SimAllocator, Tally
 from plait.devices.sim.model import DeviceModel
 from plait.devices.sim.queue import COMPUTE, IN, OUT, PEER, Op, SimQueue
-from plait.errors import DeviceLost
+from plait.devices.sim.stream import SimEvent, SimStream
+from plait.errors import DeviceError, DeviceLost
 
 if TYPE_CHECKING:
     from plait.devices.sim.lane import SimLane
     from plait.devices.sim.simulation import Simulation
+
+KINDS = ("compute", "copy")
 
 _E = TypeVar("_E", bound=BaseException)
 
@@ -37,6 +41,7 @@ class SimDevice:
         self.name = model.name
         self.error: BaseException | None = None
         self.memory = Tally(self.name, model.memory_bytes)
+        self.allocator = SimAllocator(limit_bytes=model.memory_bytes)
         self.tracker = Tracker(self)
         self.busy_ns = 0
         self._numbers = itertools.count()
@@ -44,7 +49,7 @@ class SimDevice:
         self._free = {COMPUTE: model.streams, IN: model.copies_in, OUT: model.copies_out, PEER: model.copies_peer}
         self._waiting: dict[int, list[tuple[int, int, Op]]] = {engine: [] for engine in self._free}
         self._running: list[Op] = []
-        self._queues: list[SimQueue] = []
+        self._queues: WeakSet[SimQueue] = WeakSet()
 
     def __repr__(self) -> str:
         return f"<SimDevice {self.name}{' lost' if self.error else ''}>"
@@ -53,6 +58,22 @@ class SimDevice:
     def description(self) -> DeviceModel:
         """Its model: what the machine's file says of it."""
         return self.model
+
+    def stream(self, *, priority: int = 0, kind: str = "compute", name: str | None = None) -> SimStream:
+        """A stream for use without a scheduler. A larger priority is more urgent."""
+        if kind not in KINDS:
+            raise DeviceError(f"a simulated stream is of kind {' or '.join(KINDS)}, not {kind!r}")
+        if not isinstance(priority, int):
+            raise DeviceError(f"a stream's priority is an integer, not {priority!r}")
+        number = next(self._numbers)
+        label = f"{self.name}/{kind}{number}" if name is None else name
+        queue = SimQueue(self, number, priority=priority, kind=kind, name=label)
+        self._queues.add(queue)
+        return SimStream(self, queue, kind=kind, priority=priority)
+
+    def event(self) -> SimEvent:
+        """An event that is not recorded yet."""
+        return SimEvent()
 
     # ---- for schedulers ---------------------------------------------------------------------------------------
 
@@ -64,12 +85,12 @@ class SimDevice:
         """A launch queue of that priority and kind."""
         self.check()
         queue = SimQueue(self, next(self._numbers), priority=priority, kind=kind, name=name)
-        self._queues.append(queue)
+        self._queues.add(queue)
         return queue
 
     def give_back(self, queue: SimQueue) -> None:
         """Nothing is enqueued through it any more."""
-        self._queues.remove(queue)
+        self._queues.discard(queue)
 
     def give_events(self, events: Iterable[Any]) -> None:
         """Events of a simulation cost nothing and are not kept."""
@@ -104,7 +125,7 @@ class SimDevice:
             return
         self.error = error
         self._waiting = {engine: [] for engine in self._free}
-        for queue in list(self._queues):
+        for queue in sorted(self._queues, key=lambda queue: queue.pointer):
             queue.fail(error)
 
     # ---- operations -------------------------------------------------------------------------------------------

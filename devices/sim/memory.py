@@ -1,8 +1,32 @@
-"""Memory that is only counted."""
+"""Memory of simulated devices: only counted in runs, and real bytes of the host for streams without a scheduler."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+from plait.devices.host.memory import HostAllocator, HostBlock
 from plait.errors import OutOfMemory
+
+
+class SimArray(np.ndarray[Any, Any]):
+    """An array that stands for one in a simulated device's memory."""
+
+
+class SimBlock(HostBlock):
+    """Bytes of the host that stand for a device's."""
+
+    __slots__ = ()
+
+    def array(self, shape: int | tuple[int, ...], dtype: Any = np.uint8) -> SimArray:
+        """The block's first bytes as an array; DeviceError if there are too few or the block is freed."""
+        return super().array(shape, dtype).view(SimArray)
+
+
+class SimAllocator(HostAllocator):
+    """A device's memory, with its limit."""
+
+    block_class = SimBlock
 
 
 class Tally:

@@ -71,7 +71,7 @@ class Op:
 class SimQueue:
     """An in-order queue of a simulated device; what schedulers and simulated streams put their operations in."""
 
-    __slots__ = ("_ops", "_running", "device", "kind", "name", "pointer", "priority")
+    __slots__ = ("__weakref__", "_ops", "_running", "device", "kind", "name", "pointer", "priority")
 
     def __init__(self, device: SimDevice, pointer: int, *, priority: int, kind: str, name: str) -> None:
         self.device = device
@@ -96,6 +96,11 @@ class SimQueue:
     def record(self, *, timing: bool = False) -> Op:
         """An event that marks this point."""
         return self.push(Op(NOTHING))
+
+    def open(self, gate: Op) -> None:
+        """Settle an operation that is in no queue: what others wait for."""
+        if not gate.done:
+            self._settle(gate, None)
 
     def fail(self, error: BaseException) -> None:
         """The device is lost: nothing here will run, and all of it has failed."""

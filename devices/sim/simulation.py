@@ -6,6 +6,7 @@ from typing import Any
 
 from plait.devices.sim.clock import VirtualTime, to_ns
 from plait.devices.sim.device import SimDevice
+from plait.devices.sim.free import FreeRun
 from plait.devices.sim.lane import SimLane
 from plait.devices.sim.links import Port
 from plait.devices.sim.memory import Tally
@@ -45,6 +46,7 @@ class Simulation:
         self.time = VirtualTime()
         self.host = SimHost(self, machine.host)
         self.sim_devices = [SimDevice(self, model) for model in machine.devices]
+        self.free = FreeRun(self.time)
         self.ports: dict[tuple[str, ...], Port] = {}
         self._routes: dict[tuple[str, str], tuple[int, tuple[Port, ...]]] = {}
 

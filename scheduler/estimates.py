@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from plait.devices.sim import DeviceModel, HostModel, Machine
+from plait.devices.sim import DeviceModel, FailedItem, HostModel, Machine, PlantedError
 from plait.graph import WorkItem
 from plait.scheduler.costs import Costs
 from plait.scheduler.expand import HOST
@@ -54,3 +54,12 @@ class Estimates:
             took_ns[position] = round(seconds * 1e9)
         self.took_ns = took_ns
         self.nbytes = nbytes
+        self.planted: dict[int, PlantedError] = {}
+
+    def plant(self, plan: Plan, fault: FailedItem) -> None:
+        """An item fails in its first attempts; each takes its time."""
+        position = plan.position(fault.item)
+        attempts = 1 + plan.item(position).options.retries
+        self.took_ns[position] *= min(attempts, fault.times + 1)
+        if fault.times >= attempts:
+            self.planted[position] = PlantedError(f"item {fault.item!r} was made to fail, {attempts} times")

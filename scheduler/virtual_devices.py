@@ -70,7 +70,10 @@ class VirtualDeviceLanes(DeviceLanes):
         cells = [Cell(device.memory, estimates.nbytes[slot]) for slot in slots]
         for slot, cell in zip(slots, cells, strict=True):
             values[slot] = cell
+        planted = estimates.planted.get(position)
         task = None if dry else self._task(state, position, args, dict(zip(slots, cells, strict=True)))
+        if planted is not None:
+            task = self._failing(state, position, planted)
         return Op(engine, estimates.took_ns[position], task=task)
 
     def _task(self, state: RunState, position: int, args: Any, cells: dict[int, Cell]) -> Callable[[], None]:
@@ -96,13 +99,22 @@ class VirtualDeviceLanes(DeviceLanes):
                 return  # what it would work on is not there: it will be skipped
             try:
                 state.context.copy().run(call)
-            except BaseException as error:
-                flight.failing.setdefault(position, error)
-                if not state.isolate:
-                    state.stop("an item failed")
-                raise
+            except BaseException as error:  # whatever it is, it is the item's failure
+                self._failing(state, position, error)()
 
         return task
+
+    @staticmethod
+    def _failing(state: RunState, position: int, error: BaseException) -> Callable[[], None]:
+        """What makes an item fail."""
+
+        def fail() -> None:
+            assert state.flight is not None
+            state.flight.failing.setdefault(position, error)
+            if not state.isolate:
+                state.stop("an item failed")
+
+        return fail
 
     def _transfer(self, state: RunState, item: Transfer, device: SimDevice) -> Op:
         """What makes a replica on a device: out of nothing, from the host, from another device."""

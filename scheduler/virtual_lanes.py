@@ -13,7 +13,7 @@ from heapq import heappush
 from typing import Any
 
 import trio
-from plait.devices.sim import Simulation
+from plait.devices.sim import FailedItem, Simulation
 from plait.graph import BUFFER
 from plait.scheduler.deferred import Sized
 from plait.scheduler.estimates import Estimates
@@ -58,7 +58,10 @@ class VirtualDispatcher(Dispatcher):
 
     def submit(self, state: RunState) -> None:
         """Start serving a run, once all tasks of this moment have said what they want."""
-        self._estimates[state] = Estimates(state.plan, self.simulation.machine, state.values)
+        self._estimates[state] = estimates = Estimates(state.plan, self.simulation.machine, state.values)
+        for fault in self.simulation.machine.faults:
+            if isinstance(fault, FailedItem) and fault.item in state.plan.program.index_of:
+                estimates.plant(state.plan, fault)
         if state.flight is not None:  # any item may fail when it runs, long after those behind it were enqueued
             guarded = bytearray(b"\1") * len(state.plan.calls)
             state.flight.part = dataclasses.replace(state.flight.part, guarded=guarded)
@@ -178,6 +181,8 @@ class VirtualDispatcher(Dispatcher):
         self, lane: Lane, state: RunState, position: int, started: int, args: Any, error: BaseException | None
     ) -> None:
         """An item of the host has had its time: it is called now, and what waits for it may follow."""
+        if error is None:
+            error = self.estimates(state).planted.get(position)
         if error is None:
             error = self._sized(state, position) if self.dry else self._called(state, position, args)
         dead: list[Any] = []

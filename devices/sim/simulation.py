@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from plait.devices.sim.clock import VirtualTime, to_ns
+from plait.devices.sim.clock import EPOCH_NS, VirtualTime, to_ns
 from plait.devices.sim.device import SimDevice
+from plait.devices.sim.faults import FailedItem, LateCompletion, SlowDevice
 from plait.devices.sim.free import FreeRun
 from plait.devices.sim.lane import SimLane
 from plait.devices.sim.links import Port
 from plait.devices.sim.memory import Tally
 from plait.devices.sim.model import HOST, HostModel, LinkModel, Machine
+from plait.errors import DeviceError, DeviceLost
 
 
 class SimHost:
@@ -49,6 +52,10 @@ class Simulation:
         self.free = FreeRun(self.time)
         self.ports: dict[tuple[str, ...], Port] = {}
         self._routes: dict[tuple[str, str], tuple[int, tuple[Port, ...]]] = {}
+        self._slow: list[SlowDevice] = []
+        self._late: list[LateCompletion] = []
+        for fault in machine.faults:
+            self._plant(fault)
 
     @property
     def devices(self) -> tuple[Any, ...]:
@@ -91,9 +98,32 @@ class Simulation:
         return to_ns(self.machine.devices[place - 1].launch_s)
 
     def slowed(self, device: SimDevice, took_ns: int) -> int:
-        """What an operation takes on a device at this moment."""
+        """What an operation takes that starts on a device at this moment."""
+        for fault in self._slow:
+            if fault.device == device.name and self._within(fault):
+                took_ns = round(took_ns * fault.factor)
         return took_ns
 
     def lateness_ns(self, device: SimDevice) -> int:
-        """How much later than it should the host hears of a device's completions at this moment."""
-        return 0
+        """How much later than it happens the host hears of what ends on a device at this moment."""
+        return sum(to_ns(fault.by_s) for fault in self._late if fault.device == device.name and self._within(fault))
+
+    def _within(self, fault: SlowDevice | LateCompletion) -> bool:
+        return fault.from_s <= (self.time.now_ns - EPOCH_NS) / 1e9 < fault.until_s
+
+    def _plant(self, fault: Any) -> None:
+        if isinstance(fault, FailedItem):
+            return  # items are the scheduler's
+        device = next((device for device in self.sim_devices if device.name == getattr(fault, "device", None)), None)
+        if device is None:
+            known = ", ".join(device.name for device in self.sim_devices) or "none"
+            raise DeviceError(f"{fault!r} is no fault of machine {self.machine.name!r} (its devices: {known})")
+        if isinstance(fault, SlowDevice):
+            if not 0 < fault.factor < math.inf:
+                raise DeviceError(f"{fault!r}: the factor must be a positive number")
+            self._slow.append(fault)
+        elif isinstance(fault, LateCompletion):
+            self._late.append(fault)
+        else:
+            error = DeviceLost(f"{device.name} was lost after {fault.at_s} s, as planned")
+            self.time.background(EPOCH_NS + to_ns(fault.at_s), device.lose, error)

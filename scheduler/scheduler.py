@@ -41,7 +41,7 @@ class Scheduler:
         on_error: str,
         trace: bool,
         nursery: trio.Nursery,
-        memory_limit: MemoryLimit = None,
+        limits: list[int | None] | None = None,
     ) -> None:
         self._devices = devices
         self._has_lanes = False
@@ -63,11 +63,9 @@ class Scheduler:
         self.dispatcher = Dispatcher(self._compute, self._copy, self._post, self._crowd)
         self._bound: AbstractContextManager[None] | None = None
         self._sizes: WeakKeyDictionary[Plan, list[int]] = WeakKeyDictionary()
-        self._limits: list[int | None] | None = None
-        if memory_limit is not None:
-            names = Places(self.devices).names
-            self._limits = checked_limits(memory_limit, self.devices, names)
-            self.dispatcher.memory = Arbiter(names, self._limits, self.dispatcher.look_again)
+        self._limits = limits
+        if limits is not None:
+            self.dispatcher.memory = Arbiter(Places(self.devices).names, limits, self.dispatcher.look_again)
 
     @property
     def memory(self) -> dict[str, SpaceUse]:
@@ -93,7 +91,9 @@ class Scheduler:
             program = graph.program()
             plan = graph.plans.get(self)
             if not isinstance(plan, Plan) or plan.program is not program:
-                plan = compile_plan(program, self._needed(program), (len(self._compute), len(self._copy)), self._policy)
+                streams = len(self._compute), len(self._copy)
+                limits = self._limits
+                plan = compile_plan(program, self._needed(program), streams, self._policy, limits)
                 graph.plans[self] = plan
         return plan
 
@@ -267,10 +267,13 @@ async def open_scheduler(
         raise PlanError(f"streams must be an integer from 1 to 250, not {streams!r}")
     find_policy(policy)
     _checked_on_error(on_error)
-    chosen = _chosen(devices)
+    chosen, limits = _chosen(devices), None
+    if memory_limit is not None:
+        chosen = all_devices() if chosen is None else chosen
+        limits = checked_limits(memory_limit, chosen, Places(chosen).names)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, memory_limit)
+        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, limits)
         try:
             yield scheduler
         except BaseException as error:

@@ -122,12 +122,12 @@ def _lazy(demand: Demand, expansion: Expansion, before: list[list[int]]) -> list
     for waits in before:
         for other in waits:
             behind[other] += 1
-    lazy: list[bool] = []
+    sources: list[bool] = []
     for index, waits in enumerate(before):
-        alone = not waits or (len(waits) == 1 and lazy[waits[0]] and behind[waits[0]] == 1)
-        source = alone and bool(demand.made[index]) and not demand.changed[index]
-        lazy.append(isinstance(expansion.items[index], Transfer) or source)
-    return lazy
+        alone = not waits or (len(waits) == 1 and sources[waits[0]] and behind[waits[0]] == 1)
+        makes = bool(demand.made[index]) and not demand.changed[index] and behind[index] > 0
+        sources.append(alone and makes and not isinstance(expansion.items[index], Transfer))
+    return [source or isinstance(item, Transfer) for source, item in zip(sources, expansion.items, strict=True)]
 
 
 def _contracted(before: list[list[int]], lazy: list[bool]) -> list[list[int]]:

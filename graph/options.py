@@ -18,8 +18,8 @@ class Options:
     """What is asked of an item beside its work. Units: ``timeout`` and ``cost`` are seconds.
 
     ``cost`` is one number for every device, or a mapping from device kind (``"host"``, ``"cuda"``) to one.
-    A larger ``priority`` is more urgent. ``retries`` counts the attempts after the first. ``nbytes`` is the size of
-    each result, one number or one for each, for simulation and planning where no array has been made.
+    ``nbytes`` is an upper bound of the bytes of each result: what a memory limit keeps free for it.
+    A larger ``priority`` is more urgent. ``retries`` counts the attempts after the first.
     """
 
     name: str | None = None
@@ -29,7 +29,7 @@ class Options:
     timeout: float | None = None
     retries: int = 0
     cost: float | Mapping[str, float] | None = None
-    nbytes: int | tuple[int, ...] | None = None
+    nbytes: int | None = None
     after: tuple[Any, ...] = ()
     groups: tuple[str, ...] = ()
 
@@ -104,10 +104,13 @@ def _cost(value: Any) -> None:
         _check(_is_number(cost) and 0 <= cost < math.inf, "cost", "non-negative, finite seconds", value)
 
 
-def _nbytes(value: object) -> None:
-    sizes = value if isinstance(value, tuple) else () if value is None else (value,)
-    for size in sizes:
-        _check(isinstance(size, int) and not isinstance(size, bool) and size >= 0, "nbytes", "bytes of results", value)
+def _nbytes(value: Any) -> None:
+    _check(
+        value is None or (_is_integer(value) and value >= 0),
+        "nbytes",
+        "a non-negative integer: bytes of each result",
+        value,
+    )
 
 
 def _after(value: object) -> None:

@@ -39,9 +39,8 @@ class Estimates:
                 continue
             first, options = item.first_result, item.options
             if first >= 0 and options.nbytes is not None:
-                sizes = options.nbytes
                 for number in range(options.outputs):
-                    nbytes[slot(place, first + number)] = sizes if isinstance(sizes, int) else sizes[number]
+                    nbytes[slot(place, first + number)] = options.nbytes
             total = 0
             for each in touched[starts[position] : starts[position + 1]]:
                 if nbytes[each] > 0:

@@ -21,6 +21,8 @@ from plait.graph import Graph, Program
 from plait.scheduler.deferred import Sized
 from plait.scheduler.inputs import checked_inputs
 from plait.scheduler.lanes import COARSE_NS, Dispatcher
+from plait.scheduler.memory import Arbiter, MemoryLimit, SpaceUse, checked_limits
+from plait.scheduler.memory.usage import check_working_sets
 from plait.scheduler.place import Places
 from plait.scheduler.plan import Plan, collector_paused, compile_plan
 from plait.scheduler.policies import Policy, find_policy
@@ -43,6 +45,7 @@ class Scheduler:
         on_error: str,
         trace: bool,
         nursery: trio.Nursery,
+        limits: list[int | None] | None = None,
         simulation: Simulation | None = None,
     ) -> None:
         self._devices = devices
@@ -71,6 +74,19 @@ class Scheduler:
             else VirtualDispatcher(simulation, self._compute, self._copy, self._post, nursery)
         )
         self._bound: AbstractContextManager[None] | None = None
+        self._sizes: WeakKeyDictionary[Plan, list[int]] = WeakKeyDictionary()
+        self._limits = limits
+        if limits is not None:
+            self.dispatcher.memory = Arbiter(Places(self.devices).names, limits, self.dispatcher.look_again)
+
+    @property
+    def memory(self) -> dict[str, SpaceUse]:
+        """Per memory space with a limit, what all runs hold now, the most they held, and what was moved; bytes."""
+        arbiter = self.dispatcher.memory
+        if arbiter is None:
+            return {}
+        with self.dispatcher.lock:
+            return {space.name: space.use() for space in arbiter.spaces if space.limit is not None}
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -87,7 +103,9 @@ class Scheduler:
             program = graph.program()
             plan = graph.plans.get(self)
             if not isinstance(plan, Plan) or plan.program is not program:
-                plan = compile_plan(program, self._needed(program), (len(self._compute), len(self._copy)), self._policy)
+                streams = len(self._compute), len(self._copy)
+                limits = self._limits
+                plan = compile_plan(program, self._needed(program), streams, self._policy, limits)
                 graph.plans[self] = plan
         return plan
 
@@ -116,19 +134,26 @@ class Scheduler:
         plan = runnable if isinstance(runnable, Plan) else self.compile(runnable)
         if plan.streams != (len(self._compute), len(self._copy)):
             raise PlanError("this plan was compiled for other streams: compile it with this scheduler")
+        if self._limits is not None:
+            check_working_sets(plan, self._limits)
         joined = self._joined(plan)
         given = {**(inputs or {}), **named}
         if self.simulation is not None:
             given = self._simulated_inputs(plan, given, debug)
-        state = RunState(
-            plan,
-            checked_inputs(plan.program, given),
-            priority=priority,
-            isolate=_checked_on_error(on_error or self._on_error) == "isolate",
-            traced=self._traced,
-            synchronous=_checked_debug(debug),
-            grain_ns=self._grains.get(plan, 0) if self.simulation is None else COARSE_NS,
-        )
+        bound = checked_inputs(plan.program, given)
+        isolate, synchronous = _checked_on_error(on_error or self._on_error) == "isolate", _checked_debug(debug)
+        with self.dispatcher.lock if self.dispatcher.memory is not None else contextlib.nullcontext():
+            state = RunState(
+                plan,
+                bound,
+                priority=priority,
+                isolate=isolate,
+                traced=self._traced,
+                synchronous=synchronous,
+                grain_ns=self._grains.get(plan, 0) if self.simulation is None else COARSE_NS,
+                arbiter=self.dispatcher.memory,
+                sizes=self._sizes.get(plan),
+            )
         state.joins = joined
         state.serial = next(self._serials)
         run = Run(self, plan, state, timeout)
@@ -182,6 +207,8 @@ class Scheduler:
         """A run has ended."""
         del self._runs[run._state]
         self._grains[run.plan] = run._state.grain_ns
+        if run._state.memory is not None and run._error is None:
+            self._sizes[run.plan] = run._state.memory.sizes
         if run._error is not None and not run._observed:
             self._failed.add(run)
 
@@ -230,6 +257,8 @@ class Scheduler:
             await closed.wait()
         self._bound_blas(False)
         self.dispatcher.close_devices()
+        if self.dispatcher.memory is not None:
+            self.dispatcher.memory.file.close()
         for stream in [*self._compute, *self._copy]:
             stream.close()
 
@@ -246,7 +275,7 @@ async def open_scheduler(
     devices: str | Device | Machine | Iterable[str | Device] = "all",
     streams: int = 4,
     policy: str | Policy = "critical-path",
-    memory_limit: None = None,
+    memory_limit: MemoryLimit = None,
     on_error: str = "stop",
     trace: bool = True,
 ) -> AsyncIterator[Scheduler]:
@@ -255,20 +284,27 @@ async def open_scheduler(
     ``devices`` may also be a simulated machine (``plait.machine``): runs then take virtual time, which is that of a
     ``trio.testing.MockClock`` if trio runs under one.
 
+    ``memory_limit``: the most bytes (an int) or the largest fraction of a device's memory (a float) that runs may hold,
+    for each GPU, or for the host where there is no other device; or a mapping from device names to such. The caller's
+    own arrays do not count. Items for which there is no room wait, and what is not in use is moved away: from a device
+    to the host, from the host to a file.
+
     Leaving the block waits for the runs that are under way; leaving it by an error or a cancel stops them. Either way
     nothing of them is left running. A run that failed and was never awaited raises its RunFailed here.
     """
     if not isinstance(streams, int) or isinstance(streams, bool) or not 1 <= streams <= 250:
         raise PlanError(f"streams must be an integer from 1 to 250, not {streams!r}")
-    if memory_limit is not None:
-        raise PlanError("memory_limit is not supported by the host platform: leave it None")
     find_policy(policy)
     _checked_on_error(on_error)
     simulation = Simulation(devices) if isinstance(devices, Machine) else None
-    chosen = _chosen(devices) if not isinstance(devices, Machine) else simulation.devices if simulation else None
+    chosen = _chosen(devices) if simulation is None else simulation.devices
+    limits = None
+    if memory_limit is not None:
+        chosen = all_devices() if chosen is None else chosen
+        limits = checked_limits(memory_limit, chosen, Places(chosen).names)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, simulation)
+        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, limits, simulation)
         try:
             yield scheduler
         except BaseException as error:
@@ -280,7 +316,8 @@ async def open_scheduler(
     scheduler._raise_unseen()
 
 
-def _chosen(devices: str | Device | Iterable[str | Device]) -> tuple[Device, ...] | None:
+def _chosen(devices: str | Device | Machine | Iterable[str | Device]) -> tuple[Device, ...] | None:
+    assert not isinstance(devices, Machine)
     if isinstance(devices, str) and devices.lower() == "all":
         return None
     wanted = [devices] if isinstance(devices, str | Device) else list(devices)

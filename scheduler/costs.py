@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -20,19 +20,18 @@ CostFunction = Callable[[WorkItem, str, int], float | None]
 
 
 @dataclass(frozen=True)
-class CostModel:
-    """Seconds by item's name and by function's name, as measured.
+class ItemTimes:
+    """The seconds that each item of a graph took in one run, by its name; of others, the mean of their kernel's items.
 
-    ``items`` is asked first, then ``kernels``. A kernel's value is a number, or a mapping from the bytes that an item
-    touches to one: between two sizes the time is interpolated, beyond them it grows in proportion.
+    For the same graph again. What kernels take at other sizes is learnt by ``plait.scheduler.policies``' cost model.
     """
 
-    items: Mapping[str, float] = field(default_factory=dict)
-    kernels: Mapping[str, float | Mapping[int, float]] = field(default_factory=dict)
+    items: Mapping[str, float]
+    kernels: Mapping[str, float]
 
     @classmethod
-    def from_trace(cls, trace: Trace) -> CostModel:
-        """The seconds that each item took in a run; of each kernel, the mean of its items."""
+    def from_trace(cls, trace: Trace) -> ItemTimes:
+        """The times of a run's items; transfers are left out, since their time is their link's."""
         items: dict[str, float] = {}
         groups: dict[str, list[float]] = {}
         records = trace.records
@@ -44,44 +43,54 @@ class CostModel:
         return cls(items, {name: math.fsum(spans) / len(spans) for name, spans in groups.items()})
 
     def __call__(self, item: WorkItem, kind: str, nbytes: int) -> float | None:
-        """Seconds of an item that touches ``nbytes``; None if nothing is known of it."""
+        """Seconds of an item; None if nothing is known of it."""
         found = self.items.get(item.name)
-        if found is not None:
-            return found
+        return self.kernels.get(function_name(item.function) or item.kind) if found is None else found
+
+
+@dataclass(frozen=True)
+class KernelTimes:
+    """Seconds by function's name, as measured: a number, or a mapping from the bytes that an item touches to one.
+
+    Between two sizes the time is interpolated, beyond the largest it grows in proportion.
+    """
+
+    kernels: Mapping[str, float | Mapping[int, float]]
+
+    def __call__(self, item: WorkItem, kind: str, nbytes: int) -> float | None:
+        """Seconds of an item that touches ``nbytes``; None if nothing is known of its function."""
         kernel = self.kernels.get(function_name(item.function) or item.kind)
         return _at_size(kernel, nbytes) if isinstance(kernel, Mapping) else kernel
 
 
 def _at_size(sizes: Mapping[int, float], nbytes: int) -> float | None:
     known = sorted(sizes)
-    if not known:
-        return None
-    if nbytes <= known[0] or len(known) == 1 or nbytes >= known[-1]:
-        nearest = known[0] if nbytes <= known[0] else known[-1]
-        return sizes[nearest] * (nbytes / nearest if nearest and nbytes > nearest else 1)
-    above = next(size for size in known if size >= nbytes)
-    below = max(size for size in known if size < nbytes)
-    part = (nbytes - below) / (above - below)
-    return sizes[below] + part * (sizes[above] - sizes[below])
+    above = next((size for size in known if size >= nbytes), None)
+    below = next((size for size in reversed(known) if size < nbytes), None)
+    if above is None:
+        return sizes[below] * nbytes / below if below else None
+    if below is None:
+        return sizes[above]
+    return sizes[below] + (nbytes - below) / (above - below) * (sizes[above] - sizes[below])
 
 
 def cost_function(costs: Any) -> CostFunction | None:
-    """Whatever a machine was given as ``costs``, as one function; PlanError if it is none of the three."""
+    """Whatever a machine was given as ``costs``, as one function; PlanError if it cannot be one."""
     if costs is None or callable(costs):
         return costs  # type: ignore[no-any-return]
     if isinstance(costs, Mapping):
-        return CostModel(kernels=costs)
+        return KernelTimes(costs)
     raise PlanError(
-        f"costs is a CostModel, a mapping from a function's name to seconds, or a function of (item, device kind, "
-        f"bytes) that returns seconds or None, not {type(costs).__name__}"
+        f"costs is a mapping from a function's name to seconds (or to seconds by bytes), or a function of (item, "
+        f"device kind, bytes touched) that returns seconds or None, not {type(costs).__name__}"
     )
 
 
 class Costs:
     """The seconds of items on a machine's devices, the first that is known of: its ``costs``, the item's own, its size.
 
-    An item's own ``cost`` has seconds for the kind of device, or ``flops`` and ``bytes`` of which the slower counts
-    (Williams, Waterman, Patterson, CACM 2009). An item that says nothing takes as long as its bytes need.
+    An item's own ``cost`` has seconds for the kind of device; else its ``flops`` and the bytes that it touches tell, the
+    slower of which counts (Williams, Waterman, Patterson, CACM 2009).
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -99,16 +108,10 @@ class Costs:
             found = self._asked(item, model.kind, nbytes)
             if found is not None:
                 return found / speed
-        cost: Any = item.options.cost
-        if cost is None:
-            return _quotient(nbytes, model.bytes_per_s)
-        if not isinstance(cost, Mapping):
-            return float(cost) / speed
-        if model.kind in cost:
-            return cost[model.kind] / speed  # type: ignore[no-any-return]
-        return max(
-            _quotient(cost.get("flops", 0), model.flops_per_s), _quotient(cost.get("bytes", nbytes), model.bytes_per_s)
-        )
+        given = item.options.cost_on(model.kind)
+        if given is not None:
+            return given / speed
+        return max(_quotient(item.options.flops or 0, model.flops_per_s), _quotient(nbytes, model.bytes_per_s))
 
     def spread(self, count: int) -> list[float] | None:
         """The factors of the noise by item, None without; the same for a seed on every computer."""

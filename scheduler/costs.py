@@ -89,8 +89,8 @@ def cost_function(costs: Any) -> CostFunction | None:
 class Costs:
     """The seconds of items on a machine's devices, the first that is known of: its ``costs``, the item's own, its size.
 
-    An item's own ``cost`` has seconds for the kind of device; else its ``flops`` and the bytes that it touches tell, the
-    slower of which counts (Williams, Waterman, Patterson, CACM 2009).
+    An item's own ``cost`` has seconds for the kind of device; else its ``flops`` and the bytes that it touches tell,
+    the slower of which counts (Williams, Waterman, Patterson, CACM 2009).
     """
 
     def __init__(self, machine: Machine) -> None:

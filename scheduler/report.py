@@ -84,7 +84,7 @@ def build_report(plan: Plan, trace: Trace, peak_bytes: int | None) -> Report:
         critical_path=tuple(trace.names[index] for index in path),
         critical_path_s=length,
         bound_s=max(length, work),
-        copies_hidden=_hidden(records),
+        copies_hidden=hidden(records),
         peak_bytes=peak_bytes,
     )
 
@@ -138,7 +138,8 @@ def _union(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> int:
     return sum(right - left for left, right in _merged(start, end))
 
 
-def _hidden(records: npt.NDArray[np.void]) -> float | None:
+def hidden(records: npt.NDArray[np.void]) -> float | None:
+    """The part of copy time in which some item computed; None without copies."""
     copies, compute = records[records["kind"] == 1], records[records["kind"] == 0]
     total = _union(copies["start_ns"], copies["end_ns"])
     if not total:

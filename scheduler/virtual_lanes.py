@@ -116,6 +116,8 @@ class VirtualDispatcher(Dispatcher):
             state.fresh = list(range(len(state.ready)))
         kinds, state.fresh = [COMPUTE, COPY, *state.fresh], []
         for kind in kinds:
+            if kind == LOOP and self.dry:
+                self._serve_loop(state)
             if not state.ready[kind] or kind == LOOP or state.stopping:
                 continue
             if not state.queued[kind]:
@@ -176,6 +178,19 @@ class VirtualDispatcher(Dispatcher):
         state.vtime += took_ns
         self._time.at(now + took_ns, self._ended, lane, state, position, now, args, error)
         return True
+
+    def _serve_loop(self, state: RunState) -> None:
+        """In a dry run async items are not awaited: each takes its time, beside all others."""
+        while (position := state.pop(LOOP)) >= 0:
+            now = self._time.now_ns
+            self._time.at(now + self.estimates(state).took_ns[position], self._loop_ended, state, position, now)
+
+    def _loop_ended(self, state: RunState, position: int, started: int) -> None:
+        error = self.estimates(state).planted.get(position) or self._sized(state, position)
+        if state.traced:
+            state.started[position], state.finished[position] = started, self._time.now_ns
+            state.lanes[position] = self.host_lanes
+        super().settle_loop_item(state, position, error)
 
     def _ended(
         self, lane: Lane, state: RunState, position: int, started: int, args: Any, error: BaseException | None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -31,21 +34,41 @@ class ItemTimes:
 
     @classmethod
     def from_trace(cls, trace: Trace) -> ItemTimes:
-        """The times of a run's items; transfers are left out, since their time is their link's."""
+        """The times of a run's items."""
         items: dict[str, float] = {}
         groups: dict[str, list[float]] = {}
         records = trace.records
         spans = (records["end_ns"] - records["start_ns"]).tolist()
         for index, span in zip(records["item"].tolist(), spans, strict=True):
-            name = trace.names[index]
-            items[name] = span / 1e9
-            groups.setdefault(name.partition("#")[0], []).append(span / 1e9)
-        return cls(items, {name: math.fsum(spans) / len(spans) for name, spans in groups.items()})
+            _note(items, groups, trace.names[index], span / 1e9)
+        return cls(items, _means(groups))
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> ItemTimes:
+        """The times in a trace file that a run wrote; PlanError if it is none."""
+        items: dict[str, float] = {}
+        groups: dict[str, list[float]] = {}
+        try:
+            for event in json.loads(Path(path).read_text("utf-8"))["traceEvents"]:
+                if event["ph"] == "X":
+                    _note(items, groups, str(event["name"]), float(event["dur"]) / 1e6)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise PlanError(f"{path} is no trace of plait: {type(error).__name__}: {error}") from error
+        return cls(items, _means(groups))
 
     def __call__(self, item: WorkItem, kind: str, nbytes: int) -> float | None:
         """Seconds of an item; None if nothing is known of it."""
         found = self.items.get(item.name)
         return self.kernels.get(function_name(item.function) or item.kind) if found is None else found
+
+
+def _note(items: dict[str, float], groups: dict[str, list[float]], name: str, seconds: float) -> None:
+    items[name] = seconds
+    groups.setdefault(name.partition("#")[0], []).append(seconds)
+
+
+def _means(groups: dict[str, list[float]]) -> dict[str, float]:
+    return {name: math.fsum(each) / len(each) for name, each in groups.items()}
 
 
 @dataclass(frozen=True)

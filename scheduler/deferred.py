@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from plait.devices.sim import NOTHING, Op
 from plait.errors import DeviceError
 
 _UNFILLED = object()
@@ -44,6 +45,16 @@ class Cell:
             self.memory.give(self.nbytes - nbytes)
         self.nbytes = nbytes
         self.value = value
+
+    def free(self) -> None:
+        """Its last user is done; or, if one stream alone uses it, is in that stream: then it goes in its order."""
+        if self.queue is None:
+            self.freed = True
+        else:
+            self.queue.push(Op(NOTHING, task=self._freed))
+
+    def _freed(self) -> None:
+        self.freed = True
 
     def get(self) -> Any:
         """The value; DeviceError if it is not there, which an order that holds rules out."""

@@ -47,7 +47,7 @@ class VirtualDeviceLanes(DeviceLanes):
         plan, flight = state.plan, state.flight
         assert flight is not None
         item = plan.item(position)
-        op = self._transfer(state, item, device) if isinstance(item, Transfer) else self._call(state, position, device)
+        op = self._transfer(state, item, device) if isinstance(item, Transfer) else self._call(state, position, tail)
         op.waits = waits
         if state.traced:
             state.stamps[position] = op.began_at, op.ended_at
@@ -57,8 +57,8 @@ class VirtualDeviceLanes(DeviceLanes):
         tail.queue.push(op)  # type: ignore[attr-defined]
         return op
 
-    def _call(self, state: RunState, position: int, device: SimDevice) -> Op:
-        plan, values = state.plan, state.values
+    def _call(self, state: RunState, position: int, tail: Tail) -> Op:
+        plan, values, device = state.plan, state.values, tail.queue.device
         estimates = self._dispatcher.estimates(state)
         item = plan.item(position)
         place = plan.kinds[position] // 3
@@ -68,13 +68,18 @@ class VirtualDeviceLanes(DeviceLanes):
         dry = self._dispatcher.dry
         args = None if dry else plan.getters[position](values)
         cells = [Cell(device.memory, estimates.nbytes[slot]) for slot in slots]
+        assert plan.on_device is not None
         for slot, cell in zip(slots, cells, strict=True):
             values[slot] = cell
+            if slot in plan.on_device.local:
+                cell.queue = tail.queue
         planted = estimates.planted.get(position)
         task = None if dry else self._task(state, position, args, dict(zip(slots, cells, strict=True)))
         if planted is not None:
             task = self._failing(state, position, planted)
-        return Op(engine, estimates.took_ns[position], task=task)
+        op = Op(engine, estimates.took_ns[position], task=task)
+        op.early = self._dispatcher.simulation.early()
+        return op
 
     def _task(self, state: RunState, position: int, args: Any, cells: dict[int, Cell]) -> Callable[[], None]:
         """The item's call, for when its time has come."""

@@ -15,7 +15,7 @@ from typing import Any
 import trio
 from plait.devices.sim import FailedItem, Simulation
 from plait.graph import BUFFER
-from plait.scheduler.deferred import Sized
+from plait.scheduler.deferred import Cell, Sized
 from plait.scheduler.estimates import Estimates
 from plait.scheduler.lanes import Dispatcher, Lane
 from plait.scheduler.plan import COMPUTE, COPY, LOOP
@@ -137,6 +137,13 @@ class VirtualDispatcher(Dispatcher):
         found = self._lanes_by_kind[kind] = [lane for lane in self.lanes if lane.kind == kind]
         return found
 
+    def drop(self, dead: list[Any]) -> None:
+        """Values nobody needs any more: who uses one of a device from here on will be told."""
+        for value in dead:
+            if isinstance(value, Cell) and not self.dry:
+                value.free()
+        dead.clear()
+
     # ---- serving ----------------------------------------------------------------------------------------------
 
     def _lane_main(self, lane: Lane) -> None:
@@ -168,16 +175,28 @@ class VirtualDispatcher(Dispatcher):
             return False
         now = self._time.now_ns
         took_ns = self.estimates(state).took_ns[position]
-        args: Any = ()
+        call: Callable[[], Any] | None = None
         error: BaseException | None = None
         if not self.dry:
-            try:
-                args = state.plan.getters[position](state.values)
-            except BaseException as raised:
-                error = raised
+            call, error = self._bound(state, position, self.simulation.early())
         state.vtime += took_ns
-        self._time.at(now + took_ns, self._ended, lane, state, position, now, args, error)
+        self._time.at(now + took_ns, self._ended, lane, state, position, now, call, error)
         return True
+
+    def _bound(
+        self, state: RunState, position: int, early: bool
+    ) -> tuple[Callable[[], Any] | None, BaseException | None]:
+        """The item's call with the arguments of this moment; if it is to be early, what gives its result."""
+        plan = state.plan
+        try:
+            args = plan.getters[position](state.values)
+            call = functools.partial(state.context.copy().run, plan.calls[position], *args)
+            if not early:
+                return call, None
+            result = call()
+        except BaseException as error:  # whatever it is, it is the item's failure
+            return None, error
+        return (lambda: result), None
 
     def _serve_loop(self, state: RunState) -> None:
         """In a dry run async items are not awaited: each takes its time, beside all others."""
@@ -193,13 +212,19 @@ class VirtualDispatcher(Dispatcher):
         super().settle_loop_item(state, position, error)
 
     def _ended(
-        self, lane: Lane, state: RunState, position: int, started: int, args: Any, error: BaseException | None
+        self,
+        lane: Lane,
+        state: RunState,
+        position: int,
+        started: int,
+        call: Callable[[], Any] | None,
+        error: BaseException | None,
     ) -> None:
         """An item of the host has had its time: it is called now, and what waits for it may follow."""
         if error is None:
             error = self.estimates(state).planted.get(position)
         if error is None:
-            error = self._sized(state, position) if self.dry else self._called(state, position, args)
+            error = self._sized(state, position) if call is None else self._called(state, position, call)
         dead: list[Any] = []
         with self.lock:
             state.active -= 1
@@ -214,13 +239,13 @@ class VirtualDispatcher(Dispatcher):
                 state.fail(position, error, lane.index, dead)
             self.announce(state, joining=True)
             self.after(state)
-        dead.clear()
+            self.drop(dead)
         self._lane_main(lane)
 
-    def _called(self, state: RunState, position: int, args: Any) -> BaseException | None:
-        plan = state.plan
+    @staticmethod
+    def _called(state: RunState, position: int, call: Callable[[], Any]) -> BaseException | None:
         try:
-            state.values[plan.outs[position]] = state.context.copy().run(plan.calls[position], *args)
+            state.values[state.plan.outs[position]] = call()
         except BaseException as error:  # whatever it is, it is the item's failure
             return error
         return None

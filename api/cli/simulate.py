@@ -28,9 +28,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--policy", default="critical-path", help=f"one of {', '.join(POLICIES)}")
     parser.add_argument("--compare", action="store_true", help="simulate with every policy, and tabulate")
     parser.add_argument("--seed", type=int, default=0, help="of the noise (default 0)")
-    parser.add_argument(
-        "--noise", type=float, default=0.0, help="part of each item's time (default 0)"
-    )
+    parser.add_argument("--noise", type=float, default=0.0, help="part of each item's time (default 0)")
     parser.add_argument("--streams", type=int, default=4, help="compute streams on each device (default 4)")
     parser.add_argument("--memory-limit", type=_limit, metavar="N", help="bytes, or a fraction of each device's memory")
     parser.add_argument("--costs", metavar="TRACE.json", help="items take what they took in this trace")

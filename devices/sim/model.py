@@ -93,7 +93,8 @@ class Machine:
 
     ``dry``: no function is called and no array made, only sizes are counted. ``noise`` spreads the items' times by that
     part of each, drawn by ``seed``. ``costs`` is asked first for an item's seconds (see ``plait.scheduler.costs``), and
-    ``faults`` are what goes wrong. ``speed`` divides the seconds that are given for items on devices.
+    ``faults`` are what goes wrong. ``calls`` says when in its time an item's function is called: at its ``end``, its
+    ``start``, or ``either``, drawn by the seed. ``speed`` divides the seconds that are given for items on devices.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Machine:
     costs: Any = None
     faults: tuple[Any, ...] = ()
     speed: float = 1.0
+    calls: str = "end"
 
     def link(self, first: str, second: str) -> LinkModel | None:
         """The first link that joins two places, None if they meet only through the host."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from random import Random
 from typing import Any
 
 from plait.devices.sim.clock import EPOCH_NS, VirtualTime, to_ns
@@ -52,6 +53,7 @@ class Simulation:
         self.free = FreeRun(self.time)
         self.ports: dict[tuple[str, ...], Port] = {}
         self._routes: dict[tuple[str, str], tuple[int, tuple[Port, ...]]] = {}
+        self._draw = Random(machine.seed)
         self._slow: list[SlowDevice] = []
         self._late: list[LateCompletion] = []
         for fault in machine.faults:
@@ -92,6 +94,11 @@ class Simulation:
         else:
             keys = [(link.name,)]
         return [self.ports.setdefault(key, Port(link.name, link.bytes_per_s / 1e9)) for key in keys]
+
+    def early(self) -> bool:
+        """Whether the next function is called at the start of its item's time."""
+        calls = self.machine.calls
+        return calls == "start" or (calls == "either" and self._draw.random() < 0.5)
 
     def launch_ns(self, place: int) -> int:
         """How long the host is busy with starting one item on the device in that place, counted from 1."""

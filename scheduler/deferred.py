@@ -104,6 +104,9 @@ class Sized:
         return f"<{self.nbytes} bytes of a dry run>"
 
 
+SIMULATED = (Cell, Sized)
+
+
 def resolved(arg: Any) -> Any:
     """An argument with the values of its cells in their place, in nested containers too."""
     if isinstance(arg, Cell | _Part):

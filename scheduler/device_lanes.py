@@ -394,7 +394,7 @@ class DeviceLanes:
         for each in gone:
             each.lost = True
             self._unpark(each)
-        for state in list(self._dispatcher.runs):
+        for state in sorted(self._dispatcher.runs, key=lambda run: run.serial):
             if state.flight is not None:
                 streams = [each.key for each in gone]
                 state.flight.lost(streams, error, dead, [each.busy[1] for each in gone if each.busy[0] is state])

@@ -78,6 +78,7 @@ class Scheduler:
         self._limits = limits
         if limits is not None:
             self.dispatcher.memory = Arbiter(Places(self.devices).names, limits, self.dispatcher.look_again)
+            self.dispatcher.memory.now_ns = self.dispatcher.now_ns
 
     @property
     def memory(self) -> dict[str, SpaceUse]:
@@ -302,6 +303,8 @@ async def open_scheduler(
     if memory_limit is not None:
         chosen = all_devices() if chosen is None else chosen
         limits = checked_limits(memory_limit, chosen, Places(chosen).names)
+        if simulation is not None and limits[0] is not None:
+            raise PlanError("a simulated host has nowhere to move to: give memory_limit for its devices")
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
         scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, limits, simulation)

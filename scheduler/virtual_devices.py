@@ -15,6 +15,8 @@ from plait.scheduler.deferred import Cell, Sized, copied, resolved
 from plait.scheduler.device_lanes import DeviceLanes, Tail
 from plait.scheduler.device_plan import OUT as OUT_ROLE
 from plait.scheduler.expand import HOST, Transfer
+from plait.scheduler.memory.backing import OnHost
+from plait.scheduler.memory.move import Move
 from plait.scheduler.state import FAILED, SKIPPED
 
 if TYPE_CHECKING:
@@ -199,6 +201,35 @@ class VirtualDeviceLanes(DeviceLanes):
                 state.lanes[position] = tail.index
                 state.measure_slot(state.plan.outs[position])
             self._end_out(state, position, tail, error, dead)
+
+    # ---- making room ------------------------------------------------------------------------------------------
+
+    def move(self, lane: Lane, state: RunState, move: Move, moved: Callable[..., None]) -> None:
+        """Start to move an allocation to the host or back; ``moved`` is told at its end."""
+        simulation, allocation = self._dispatcher.simulation, move.allocation
+        try:
+            queue: Any = self.move_queue(lane)
+        except Exception as error:  # the device is lost
+            moved(state, move, error)
+            return
+        slot, dry = next(iter(allocation.slots)), self._dispatcher.dry
+        ends = (queue.device.name, "host") if move.out else ("host", queue.device.name)
+        source = state.values[slot] if move.out else move.backing
+
+        def carry() -> None:
+            if move.out:
+                made = Sized(simulation.host.memory, allocation.nbytes) if dry else copied(source)
+                move.backing = OnHost(made)
+                return
+            cell = Cell(queue.device.memory, allocation.nbytes)
+            if isinstance(source, OnHost) and not dry:
+                cell.fill(copied(source.array))
+            move.values = {slot: cell}
+
+        latency_ns, route = simulation.route(*ends)
+        op = Op(OUT if move.out else IN, latency_ns, task=carry, route=route, nbytes=allocation.nbytes)
+        op.then(lambda: moved(state, move, op.error))
+        queue.push(op)
 
 
 def size_of(value: Any) -> int:

@@ -18,6 +18,8 @@ from plait.graph import BUFFER
 from plait.scheduler.deferred import Cell, Sized
 from plait.scheduler.estimates import Estimates
 from plait.scheduler.lanes import Dispatcher, Lane
+from plait.scheduler.memory.move import Move
+from plait.scheduler.memory.residency import Residency
 from plait.scheduler.plan import COMPUTE, COPY, LOOP
 from plait.scheduler.state import RunState
 from plait.scheduler.virtual_clock import Drive
@@ -115,10 +117,12 @@ class VirtualDispatcher(Dispatcher):
         if state.fresh is None:
             state.fresh = list(range(len(state.ready)))
         kinds, state.fresh = [COMPUTE, COPY, *state.fresh], []
+        if state.memory is not None:
+            kinds += [kind for kind, moves in enumerate(state.memory.moves) if moves]
         for kind in kinds:
             if kind == LOOP and self.dry:
                 self._serve_loop(state)
-            if not state.ready[kind] or kind == LOOP or state.stopping:
+            if kind == LOOP or not state.has_work(kind):
                 continue
             if not state.queued[kind]:
                 state.queued[kind] = True
@@ -151,9 +155,12 @@ class VirtualDispatcher(Dispatcher):
             while (state := self._pick(lane.kind)) is not None:
                 if not state.prepared:
                     self._prepare(lane, state)
+                if state.memory is not None and state.memory.moves[lane.kind]:
+                    self._serve_moves(lane, state, state.memory)
                 busy = self._serve_device(lane, state) if lane.kind > LOOP else self._serve_host(lane, state)
                 self.announce(state, joining=False)
                 self.after(state)
+                self.settle_memory()
                 if busy:
                     return
             lane.busy = False
@@ -168,6 +175,21 @@ class VirtualDispatcher(Dispatcher):
             return False
         self._time.at(self._time.now_ns + launch_ns, self._lane_main, lane)
         return True
+
+    def _serve_moves(self, lane: Lane, state: RunState, memory: Residency) -> None:
+        """Start what the run has to move; the lane goes on meanwhile, as the copy engine does the work."""
+        devices, moves = self._devices, memory.moves[lane.kind]
+        assert isinstance(devices, VirtualDeviceLanes)
+        while moves:
+            devices.move(lane, state, moves.popleft(), self._moved)
+
+    def _moved(self, state: RunState, move: Move, error: BaseException | None) -> None:
+        with self.lock:
+            assert self.memory is not None
+            self.memory.moved(move, error)
+            self.settle_memory()
+            self.announce(state, joining=True)
+            self.after(state)
 
     def _serve_host(self, lane: Lane, state: RunState) -> bool:
         position = state.pop(lane.kind)
@@ -234,12 +256,15 @@ class VirtualDispatcher(Dispatcher):
                 if error is None:
                     state.measure(position)
             if error is None:
+                if state.memory is not None:
+                    state.memory.produced(position)
                 state.settle(position, dead)
             else:
                 state.fail(position, error, lane.index, dead)
             self.announce(state, joining=True)
             self.after(state)
             self.drop(dead)
+            self.settle_memory()
         self._lane_main(lane)
 
     @staticmethod

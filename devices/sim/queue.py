@@ -163,7 +163,7 @@ class SimQueue:
         op.done = True
         op.end_ns = self.device.time.now_ns
         op.start_ns = op.start_ns or op.end_ns
-        op.task = None
+        op.task, op.nbytes, op.route = None, 0, ()  # what they hold may be freed
         callbacks, op.callbacks = op.callbacks, None
         for callback in callbacks or ():
             callback()

@@ -10,7 +10,6 @@ Every method is called with the dispatcher's lock held, and none waits or copies
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappush
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +45,7 @@ class Arbiter:
         self._number = 0
         self.largest = 0  # bytes of the largest result so far
         self.like: dict[Any, int] = {}  # what a function made last of arguments of given sizes
+        self.now_ns: Callable[[], int] = perf_counter_ns
         self._lent: set[Extent] = set()  # parts of the file that callers have mapped
 
     def open(self, state: RunState, sizes: list[int] | None) -> Residency:
@@ -243,6 +243,7 @@ class Arbiter:
         return self._number
 
     def _queue(self, claim: Claim) -> None:
+        claim.since_ns = self.now_ns()
         self.claims.append(claim)
         self.claims.sort(key=lambda each: (not each.turn, -each.priority, each.number))
         self._take_turns()
@@ -270,9 +271,9 @@ class Arbiter:
             self._take_turns()
             for state, residency in list(self.runs.items()):
                 waiting = False
-                for kind, positions in enumerate(residency.waiting):
+                for positions in residency.waiting:
                     for position in positions:
-                        heappush(state.ready[kind], position)
+                        state.make_ready(position)
                     waiting = waiting or bool(positions)
                     positions.clear()
                 if waiting and not state.stopping:
@@ -340,13 +341,13 @@ class Arbiter:
             claim.on_granted()
         else:
             owner.grant(claim.position, promised, guess)
-            now = perf_counter_ns()
+            now = self.now_ns()
             if now - claim.since_ns > STALL_NS:
                 owner.state.stalls.append((claim.since_ns, now, sum(claim.needed.values())))
             heap = owner.waiting[owner.state.plan.kinds[claim.position]]
             if claim.position in heap:
                 heap.remove(claim.position)
-                heappush(owner.state.ready[owner.state.plan.kinds[claim.position]], claim.position)
+                owner.state.make_ready(claim.position)
             self._announce(owner.state)
         self.changed = True
         return True

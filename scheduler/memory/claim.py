@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,6 +39,6 @@ class Claim:
         self.on_granted = on_granted
         self.turn = False
         self.stuck = False
-        self.since_ns = perf_counter_ns()
+        self.since_ns = 0
         self.needed: dict[int, int] = {}  # when its turn first came
         self.gathered = dict.fromkeys(places, 0)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from plait.graph import BUFFER, CONSTANT, INPUT
+from plait.scheduler.deferred import SIMULATED, Sized
 from plait.scheduler.expand import HOST, Transfer
 from plait.scheduler.memory.allocation import (
     AWAY,
@@ -298,7 +299,7 @@ class Residency:
     def _back(self, item: Transfer) -> None:
         """A device's copy of what the caller holds on the host anyway need not be copied back to make room."""
         allocation, source = self.held[item.target_slot], self.state.values[item.source_slot]
-        if allocation is None or not isinstance(source, np.ndarray) or self.held[item.source_slot] is not None:
+        if allocation is None or not isinstance(source, np.ndarray | Sized) or self.held[item.source_slot] is not None:
             return
         if any(id(root) in self._external for root in roots(source)):
             allocation.backing = OnHost(source)
@@ -435,5 +436,5 @@ def _nested(value: Any) -> bool:
 
 
 def _nbytes(value: Any) -> int:
-    found = getattr(value, "nbytes", 0) if hasattr(value, "shape") else 0
+    found = getattr(value, "nbytes", 0) if hasattr(value, "shape") or isinstance(value, SIMULATED) else 0
     return int(found) if isinstance(found, int | np.integer) else 0

@@ -275,6 +275,11 @@ class RunState:
         if self.fresh is not None:
             self.fresh.append(kind)
 
+    def look_at(self, kind: int) -> None:
+        """A lane of that kind has something to do other than an item."""
+        if self.fresh is not None:
+            self.fresh.append(kind)
+
     def release(self, position: int, dead: list[Any]) -> None:
         """Give up the item's uses of its slots."""
         plan = self.plan

@@ -117,8 +117,6 @@ class VirtualDispatcher(Dispatcher):
         if state.fresh is None:
             state.fresh = list(range(len(state.ready)))
         kinds, state.fresh = [COMPUTE, COPY, *state.fresh], []
-        if state.memory is not None:
-            kinds += [kind for kind, moves in enumerate(state.memory.moves) if moves]
         for kind in kinds:
             if kind == LOOP and self.dry:
                 self._serve_loop(state)

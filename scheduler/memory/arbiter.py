@@ -127,6 +127,7 @@ class Arbiter:
         self.spaces[move.allocation.place].moving += 1
         owner.state.active += 1
         owner.moves[move.kind].append(move)
+        owner.state.look_at(move.kind)
         self._announce(owner.state)
 
     def undo(self, move: Move) -> None:
@@ -271,10 +272,10 @@ class Arbiter:
             self._take_turns()
             for state, residency in list(self.runs.items()):
                 waiting = False
-                for positions in residency.waiting:
+                for positions in filter(None, residency.waiting):
+                    waiting = True
                     for position in positions:
                         state.make_ready(position)
-                    waiting = waiting or bool(positions)
                     positions.clear()
                 if waiting and not state.stopping:
                     self._announce(state)

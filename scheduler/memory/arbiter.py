@@ -44,6 +44,7 @@ class Arbiter:
         self.dead: list[Any] = []  # values to let go of without the lock
         self._announce = announce
         self._number = 0
+        self.lost: set[int] = set()
         self.largest = 0  # bytes of the largest result so far
         self.like: dict[Any, int] = {}  # what a function made last of arguments of given sizes
         self._lent: set[Extent] = set()  # parts of the file that callers have mapped
@@ -58,6 +59,11 @@ class Arbiter:
         residency = self.runs.pop(state)
         residency.stopped()
         residency.close()
+        self.changed = True
+
+    def lose(self, place: int) -> None:
+        """A device is lost: nothing is kept back for it, and what wants it fails of itself."""
+        self.lost.add(place)
         self.changed = True
 
     def learn(self, key: Any, nbytes: int) -> None:
@@ -308,10 +314,10 @@ class Arbiter:
         complete = not guess or all(not self.spaces[place].unsized for place in claim.places)
         for place in claim.places:
             space = self.spaces[place]
-            if self._gather(claim, place, wanted[place]):
+            if place in self.lost or self._gather(claim, place, wanted.get(place, 0)):
                 continue
             partly = guess and not space.moving and not space.granted
-            if not self._make_room(claim, place, wanted[place], partly):
+            if not self._make_room(claim, place, wanted.get(place, 0), partly):
                 coming = sum(each.nbytes for each in missing if each.place == place and each.state != COMING)
                 if space.moving or space.granted:
                     complete = False

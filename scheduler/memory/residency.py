@@ -101,6 +101,11 @@ class Residency:
                     self._away(slot, value.nbytes, Original(value))
                     values[slot] = None
 
+    @property
+    def ends(self) -> bool:
+        """Whether nothing more of the run begins, so that all it holds will be free."""
+        return self.state.stopping or self.state.end_ns > 0
+
     def prepared(self) -> None:
         """What the run copied to the host before its first item is held from now on."""
         for slot in self.state.fetched:

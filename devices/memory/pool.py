@@ -1,0 +1,364 @@
+"""The pool: regions from an allocator, cut into chunks that are reused in stream order."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+from plait.devices.blocks import checked_request, checked_view
+from plait.devices.memory.behind import behind
+from plait.devices.memory.bins import GRAIN
+from plait.devices.memory.chunks import NONE, QUICK, USED, Chunks, Lane, Passed, flush, merge
+from plait.devices.memory.regions import Regions
+from plait.devices.memory.report import PoolStatistics, out_of_memory
+from plait.devices.protocol import Allocator
+from plait.errors import DeviceError, OutOfMemory
+
+NOTHING = NONE  # the handle of zero bytes
+
+
+class Pool:
+    """Memory by integer handles. From any thread: one lock guards it all, and nothing is awaited under it.
+
+    A stream, here, is any hashable; None is for memory that no stream has work on. What was given back on a stream is
+    had again on it at once, and elsewhere once that stream has passed: ``record(stream)`` marks the point and says
+    whether it has, and is called only when another stream is short of memory. For plait's streams and launch queues
+    the default does.
+
+    ``limit`` bounds the bytes taken from ``upstream``. When more than ``high`` bytes lie free, regions that are wholly
+    free go back upstream, the one unused for longest first, until at most ``low`` bytes lie free (as far as streams
+    have passed). Without ``high`` nothing goes back but by ``trim`` and to make room for another region.
+
+    Sizes are rounded up to 256 bytes, and a chunk is always cut to what was asked for: the rest is joined again with
+    what is freed beside it, so leaving it on, as other pools do, would only waste it.
+    """
+
+    def __init__(
+        self,
+        upstream: Allocator,
+        *,
+        limit: int | None = None,
+        high: int | None = None,
+        low: int = 0,
+        record: Callable[[Any], Passed] = behind,
+        name: str = "pool",
+    ) -> None:
+        if (limit is not None and limit < 0) or low < 0 or (high is not None and high < low):
+            raise DeviceError(f"a pool needs 0 <= low <= high and limit >= 0, not {low=}, {high=}, {limit=}")
+        self.name = name
+        self.limit = limit
+        self._high = float("inf") if high is None else high
+        self._trigger = self._high
+        self._low = low
+        self._record = record
+        # Guards everything below.
+        self._lock = threading.Lock()
+        self._regions = Regions(upstream, limit)
+        self._chunks = Chunks()
+        self._size, self._owner, self._region = self._chunks.size, self._chunks.owner, self._chunks.region
+        self._epoch, self._tag = self._chunks.epoch, self._chunks.tag
+        self._used, self._idle = self._regions.used, self._regions.idle
+        self._numbers = itertools.count(1)
+        self._anyone = Lane(None, 0)
+        self._lanes: dict[Hashable, Lane] = {None: self._anyone}
+        self._allocations = self._in_use = self._peak = self._largest = 0
+
+    def __repr__(self) -> str:
+        return f"<Pool {self.name} {self._in_use} of {self._regions.reserved} bytes in use>"
+
+    # ---- by handle --------------------------------------------------------------------------------------------
+
+    def try_take(self, nbytes: int, stream: Hashable = None, tag: Any = None, alignment: int = GRAIN) -> int | None:
+        """A handle on ``nbytes``, free to use in the order of ``stream``; None if there is no room.
+
+        ``tag`` is what the report calls them. ``alignment`` is a power of two. Zero bytes are ``NOTHING``.
+        """
+        with self._lock:
+            lane = self._lanes.get(stream, self._anyone)
+            size = nbytes + 255 & -256
+            handles = lane.quick.get(size) or self._anyone.quick.get(size)
+            if handles and alignment == GRAIN:
+                handle = handles.pop()
+            else:
+                handle = self._search(nbytes, lane, alignment)
+                if handle < 0:
+                    return NOTHING if nbytes == 0 else None
+            self._owner[handle] = USED
+            self._tag[handle] = tag
+            region = self._region[handle]
+            used = self._used[region]
+            if not used:
+                del self._idle[region]
+            self._used[region] = used + 1
+            self._allocations += 1
+            self._in_use = in_use = self._in_use + size
+            if in_use > self._peak:
+                self._peak = in_use
+            return handle
+
+    def take(self, nbytes: int, stream: Hashable = None, tag: Any = None, alignment: int = GRAIN) -> int:
+        """As ``try_take``; OutOfMemory with the report if there is no room."""
+        handle = self.try_take(nbytes, stream, tag, alignment)
+        if handle is None:
+            raise self.exhausted(nbytes, tag)
+        return handle
+
+    def give(self, handle: int, stream: Hashable = None, passed: Passed | None = None) -> None:
+        """Give back: free for all now, or for ``stream`` now and for all once it has passed.
+
+        ``passed`` says so for what is on the stream by now, if the caller has an event of its own; without a stream,
+        nobody may have the bytes before. DeviceError if the handle is not taken.
+        """
+        with self._lock:
+            if handle < 0:
+                return
+            if handle >= len(self._owner) or self._owner[handle] != USED:
+                raise DeviceError(f"{self.name}: handle {handle} is not taken; was it given back twice?")
+            lane = self._lanes.get(stream if passed is None or stream is not None else passed)
+            if lane is None:
+                lane = self._lane(stream if passed is None or stream is not None else passed)
+            self._owner[handle] = QUICK
+            self._epoch[handle] = lane.epoch
+            if passed is not None:
+                lane.mark(passed)
+            size = self._size[handle]
+            handles = lane.quick.get(size)
+            if handles is None:
+                lane.quick[size] = [handle]
+            else:
+                handles.append(handle)
+            self._in_use -= size
+            region = self._region[handle]
+            used = self._used[region] - 1
+            self._used[region] = used
+            if not used:
+                self._idle[region] = None
+            if self._idle and self._regions.reserved - self._in_use > self._trigger:
+                self._shrink()
+
+    def address(self, handle: int) -> int:
+        """Where the bytes are; 0 for ``NOTHING``."""
+        return 0 if handle < 0 else self._chunks.start[handle]
+
+    def array(self, handle: int, shape: int | tuple[int, ...], dtype: Any) -> Any:
+        """The first bytes as the platform's array; DeviceError if they are too few. Valid until given back."""
+        taken = handle >= 0 and self._owner[handle] == USED
+        dims, kind, nbytes = checked_view(shape, dtype, self._size[handle] if taken else 0)
+        if not taken:
+            return np.empty(dims, kind)
+        data, offset = self._regions.view(self._region[handle], self._chunks.start[handle])
+        return data[offset : offset + nbytes].view(kind).reshape(dims)
+
+    # ---- as a whole -------------------------------------------------------------------------------------------
+
+    def trim(self, keep: int = 0) -> int:
+        """Give regions back upstream until at most ``keep`` bytes lie free, as far as some are wholly free.
+
+        Gives the bytes that went back.
+        """
+        with self._lock:
+            return self._release_to(keep)
+
+    def close(self) -> None:
+        """Give everything back; DeviceError, and nothing changes, if blocks are taken or streams have not passed."""
+        with self._lock:
+            self._settle()
+            waiting = sum(1 for lane in self._lanes.values() if lane is not self._anyone)
+            held = sum(self._used)
+            if held or waiting:
+                raise DeviceError(
+                    f"{self.name} cannot close: {held} blocks are taken ({self._in_use} bytes) and memory waits for "
+                    f"{waiting} streams; give everything back and synchronize the streams first"
+                )
+            self._release_to(0)
+
+    def statistics(self) -> PoolStatistics:
+        """The figures now."""
+        with self._lock:
+            return self._statistics()
+
+    def reset_peak(self) -> None:
+        """From now on the peaks are of what follows."""
+        with self._lock:
+            self._peak, self._regions.peak = self._in_use, self._regions.reserved
+
+    def exhausted(self, nbytes: int, tag: Any = None) -> OutOfMemory:
+        """The error for a request that there is no room for, with the ten largest holders by their tags."""
+        with self._lock:
+            regions, chunks = self._regions, self._chunks
+            holders = [
+                (size, tag)
+                for size, owner, tag in zip(chunks.size, chunks.owner, chunks.tag, strict=True)
+                if owner == USED
+            ]
+            grown = f"upstream refused: {regions.refusal}" if regions.refusal else "the limit leaves no room"
+            tried = (
+                "free blocks of the stream and of all, joined with their neighbours",
+                f"blocks of {len(self._lanes) - 1} other streams, which have not passed" if len(self._lanes) > 1 else "",
+                f"another region, {grown}",
+                f"giving back the {len(regions.idle)} wholly free regions",
+            )
+            text = out_of_memory(self.name, nbytes, self._statistics(), holders, [each for each in tried if each], tag)
+            error = OutOfMemory(text)
+            error.__cause__ = regions.refusal
+            return error
+
+    # ---- with the lock held -----------------------------------------------------------------------------------
+
+    def _search(self, nbytes: int, lane: Lane, alignment: int) -> int:
+        """A chunk cut to size, in the pool's hands; negative if there is none."""
+        checked_request(nbytes, alignment)
+        if not nbytes:
+            return NONE
+        size = nbytes + 255 & -256
+        wanted = size if alignment <= GRAIN else size + alignment - GRAIN
+        handle = self._fit(wanted, lane)
+        if handle < 0 and len(self._lanes) > 1 and self._settle():
+            handle = self._fit(wanted, lane)
+        if handle < 0:
+            handle = self._grow(wanted)
+        if handle < 0 and self._annex(lane):
+            handle = lane.bins.fit(wanted)
+        if handle < 0:
+            return handle
+        chunks = self._chunks
+        owner = lane if self._owner[handle] == lane.number else self._anyone
+        skipped = -chunks.start[handle] % alignment
+        if skipped:
+            rest = chunks.cut(handle, skipped)
+            self._put(handle, owner)
+            handle = rest
+        if self._size[handle] > size:
+            self._put(chunks.cut(handle, size), owner)
+        if size > self._largest:
+            self._largest = size
+        return handle
+
+    def _put(self, handle: int, lane: Lane) -> None:
+        """Into a lane's bins, knowing that no neighbour lies there."""
+        self._owner[handle] = lane.number
+        lane.bins.add(self._chunks.key(handle))
+
+    def _fit(self, size: int, lane: Lane) -> int:
+        """The best fit among what the stream may have, its own first; out of the bins, still of its lane."""
+        flush(self._chunks, lane)
+        handle = lane.bins.fit(size)
+        if handle < 0 and lane is not self._anyone:
+            flush(self._chunks, self._anyone)
+            handle = self._anyone.bins.fit(size)
+        return handle
+
+    def _lane(self, stream: Hashable) -> Lane:
+        lane = self._lanes[stream] = Lane(stream, next(self._numbers))
+        return lane
+
+    def _settle(self) -> bool:
+        """Make free for all what streams have passed, and mark the others; whether there was something."""
+        chunks, anyone, found = self._chunks, self._anyone, False
+        flush(chunks, anyone)
+        for key, lane in list(self._lanes.items()):
+            if lane is anyone:
+                continue
+            flush(chunks, lane)
+            if lane.newest == lane.epoch:
+                lane.mark(self._record(lane.stream))
+            epoch = lane.passed()
+            if epoch >= 0:
+                for handle in lane.bins.handles():
+                    if chunks.epoch[handle] <= epoch:
+                        found = True
+                        lane.bins.remove(chunks.key(handle))
+                        merge(chunks, anyone, handle)
+            if not lane.bins:
+                del self._lanes[key]
+        return found
+
+    def _annex(self, lane: Lane) -> bool:
+        """Join what is free for the stream with neighbours that are free for all; whether there were such.
+
+        The last resort: other streams may have these bytes only once this one has passed.
+        """
+        chunks, anyone, found = self._chunks, self._anyone, False
+        if lane is anyone or not lane.bins:
+            return False
+        for handle in anyone.bins.handles():
+            for neighbour in (chunks.before[handle], chunks.after[handle]):
+                if neighbour != NONE and self._owner[neighbour] == lane.number:
+                    anyone.bins.remove(chunks.key(handle))
+                    merge(chunks, lane, handle)
+                    found = True
+                    break
+        return found
+
+    def _grow(self, size: int) -> int:
+        """The chunk of a new region; room is made for it with regions that are wholly free."""
+        regions = self._regions
+        region = regions.grow(size)
+        if region < 0 and regions.room() + sum(self._size[handle] for handle in self._whole()) >= size:
+            for handle in self._whole():
+                self._release(handle)
+                if regions.room() >= size and regions.refusal is None:
+                    break
+            region = regions.grow(size)
+        if region < 0:
+            return NONE
+        block = regions.blocks[region]
+        assert block is not None
+        handle = regions.first[region] = self._chunks.new(block.address, block.nbytes, region, NONE, NONE)
+        self._owner[handle] = self._anyone.number
+        return handle
+
+    def _whole(self) -> list[int]:
+        """The chunks that are a whole region, free for all, unused longest first."""
+        chunks, number = self._chunks, self._anyone.number
+        found = []
+        for region in self._idle:
+            handle = self._regions.first[region]
+            if self._owner[handle] == number and chunks.after[handle] == NONE:
+                found.append(handle)
+        return found
+
+    def _release(self, handle: int) -> int:
+        self._anyone.bins.remove(self._chunks.key(handle))
+        self._chunks.drop(handle)
+        return self._regions.release(self._region[handle])
+
+    def _shrink(self) -> None:
+        """Give back down to the low threshold; what cannot go yet is looked at again when more lies free."""
+        self._release_to(self._low)
+        free = self._regions.reserved - self._in_use
+        self._trigger = self._high if free <= self._high else free + max(free >> 3, GRAIN)
+
+    def _release_to(self, keep: int) -> int:
+        self._settle()
+        returned, regions = 0, self._regions
+        for handle in self._whole():
+            if regions.reserved - self._in_use <= keep:
+                break
+            returned += self._release(handle)
+        return returned
+
+    def _statistics(self) -> PoolStatistics:
+        chunks, regions = self._chunks, self._regions
+        waiting, largest = 0, 0
+        for lane in self._lanes.values():
+            flush(chunks, lane)
+            largest = max(largest, lane.bins.largest())
+            if lane is not self._anyone:
+                waiting += sum(self._size[handle] for handle in lane.bins.handles())
+        return PoolStatistics(
+            allocations=self._allocations,
+            blocks=sum(self._used),
+            in_use=self._in_use,
+            peak=self._peak,
+            largest=self._largest,
+            reserved=regions.reserved,
+            peak_reserved=regions.peak,
+            regions=regions.count,
+            largest_free=largest,
+            waiting=waiting,
+            limit=self.limit,
+        )

@@ -1,0 +1,91 @@
+"""The regions of a pool: what it has taken from upstream, how it grows, and what goes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from plait.devices.memory.bins import GRAIN
+from plait.devices.protocol import Allocator, Block
+from plait.errors import OutOfMemory
+
+FIRST = 2 << 20  # bytes of the first region; each further one is twice as large
+BACK_OFF = 0.9  # what is tried next when upstream refuses
+
+
+class Regions:
+    """Blocks by number. ``used`` counts a region's taken chunks; ``idle`` has those without, unused longest first."""
+
+    __slots__ = ("_data", "_limit", "_next", "_spare", "_upstream", "blocks", "first", "idle", "peak", "refusal", "reserved", "used")
+
+    def __init__(self, upstream: Allocator, limit: int | None) -> None:
+        self._upstream = upstream
+        self._limit = limit
+        self._next = FIRST
+        self._spare: list[int] = []
+        self._data: list[Any] = []
+        self.blocks: list[Block | None] = []
+        self.used: list[int] = []
+        self.first: list[int] = []  # the handle of the chunk at the start: it stays, whatever is cut and joined
+        self.idle: dict[int, None] = {}
+        self.reserved = self.peak = 0
+        self.refusal: OutOfMemory | None = None  # what upstream said last
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.blocks) - len(self._spare)
+
+    def room(self) -> float:
+        """Bytes that the limit leaves."""
+        return float("inf") if self._limit is None else (self._limit - self.reserved) & -GRAIN
+
+    def grow(self, size: int) -> int:
+        """A new region of at least ``size`` bytes, a multiple of GRAIN; -1 if the limit or upstream refuses."""
+        self.refusal = None
+        room = self.room()
+        if room < size:
+            return -1
+        wanted = max(size, int(min(self._next, room)))
+        while True:
+            try:
+                block = self._upstream.allocate(wanted, alignment=GRAIN)
+                break
+            except OutOfMemory as error:
+                self.refusal = error
+                if wanted == size:
+                    return -1
+                wanted = max(size, int(wanted * BACK_OFF) & -GRAIN)
+        self._next = max(self._next, 2 * wanted) if wanted >= self._next else self._next
+        self.reserved += wanted
+        self.peak = max(self.peak, self.reserved)
+        region = self._spare.pop() if self._spare else len(self.blocks)
+        if region == len(self.blocks):
+            self.blocks.append(block)
+            self.used.append(0)
+            self.first.append(0)
+            self._data.append(None)
+        else:
+            self.blocks[region] = block
+        self.idle[region] = None
+        return region
+
+    def release(self, region: int) -> int:
+        """Give an idle region back upstream; its bytes."""
+        block = self.blocks[region]
+        assert block is not None
+        self._upstream.free(block)
+        self.blocks[region] = self._data[region] = None
+        del self.idle[region]
+        self._spare.append(region)
+        self.reserved -= block.nbytes
+        return block.nbytes
+
+    def view(self, region: int, address: int) -> tuple[Any, int]:
+        """The region's bytes as the platform's array, and where in it an address lies."""
+        block = self.blocks[region]
+        assert block is not None
+        data = self._data[region]
+        if data is None:
+            data = self._data[region] = block.array(block.nbytes, np.uint8)
+        return data, address - block.address

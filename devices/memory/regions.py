@@ -9,19 +9,20 @@ from plait.devices.memory.bins import GRAIN
 from plait.devices.protocol import Allocator, Block
 from plait.errors import OutOfMemory
 
-FIRST = 2 << 20  # bytes of the first region; each further one is twice as large
+LEAST = 2 << 20  # bytes of a region, unless the limit leaves less
+# A further region is an eighth of what is reserved: doubling, as other pools do, left up to a half of it unused.
+PART = 8
 BACK_OFF = 0.9  # what is tried next when upstream refuses
 
 
 class Regions:
     """Blocks by number. ``used`` counts a region's taken chunks; ``idle`` has those without, unused longest first."""
 
-    __slots__ = ("_data", "_limit", "_next", "_spare", "_upstream", "blocks", "first", "idle", "peak", "refusal", "reserved", "used")
+    __slots__ = ("_data", "_limit", "_spare", "_upstream", "blocks", "first", "idle", "peak", "refusal", "reserved", "used")
 
     def __init__(self, upstream: Allocator, limit: int | None) -> None:
         self._upstream = upstream
         self._limit = limit
-        self._next = FIRST
         self._spare: list[int] = []
         self._data: list[Any] = []
         self.blocks: list[Block | None] = []
@@ -46,7 +47,7 @@ class Regions:
         room = self.room()
         if room < size:
             return -1
-        wanted = max(size, int(min(self._next, room)))
+        wanted = max(size, int(min(max(LEAST, self.reserved // PART & -GRAIN), room)))
         while True:
             try:
                 block = self._upstream.allocate(wanted, alignment=GRAIN)
@@ -56,7 +57,6 @@ class Regions:
                 if wanted == size:
                     return -1
                 wanted = max(size, int(wanted * BACK_OFF) & -GRAIN)
-        self._next = max(self._next, 2 * wanted) if wanted >= self._next else self._next
         self.reserved += wanted
         self.peak = max(self.peak, self.reserved)
         region = self._spare.pop() if self._spare else len(self.blocks)

@@ -271,6 +271,7 @@ class Pool:
                     if chunks.epoch[handle] <= epoch:
                         found = True
                         lane.bins.remove(chunks.key(handle))
+                        chunks.epoch[handle] = 0
                         merge(chunks, anyone, handle)
             if not lane.bins:
                 del self._lanes[key]

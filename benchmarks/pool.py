@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 import plait
-from harness import heading, load_example, median
+from harness import heading, load_example
 from plait.devices import HostAllocator
 from plait.devices.memory import Pool
 from plait.errors import OutOfMemory
-from plait.graph import BUFFER, RESULT
+from plait.graph import BUFFER
 from plait.scheduler import Run
 
 Event = tuple[int, int]  # (block, bytes): allocated; (block, -1): freed
@@ -219,7 +219,8 @@ def print_waste(name: str, trace: list[Event]) -> None:
     reserved = free.statistics().peak_reserved
     print(
         f"  {name}: {pairs} blocks, peak {peak / 2**20:.1f} MiB; waste {limit / peak - 1:.1%}; without a limit "
-        f"{reserved / 2**20:.1f} MiB reserved; fragmentation at the peak {found[0]:.0%}; {taken / pairs * 1e6:.1f} µs a pair"
+        f"{reserved / 2**20:.1f} MiB reserved; fragmentation at the peak {found[0]:.0%}; "
+        f"{taken / pairs * 1e6:.1f} µs a pair"
     )
 
 

@@ -156,4 +156,30 @@ def flush(chunks: Chunks, lane: Lane) -> None:
                 merge(chunks, lane, handle)
 
 
+def annex(chunks: Chunks, lane: Lane, anyone: Lane, size: int) -> bool:
+    """Join ``size`` bytes of neighbours that are free for a stream or for all, in its lane; whether there are so many.
+
+    The last resort: other streams may have these bytes only once this one has passed.
+    """
+    if lane is anyone or not lane.bins:
+        return False
+    usable = (lane.number, anyone.number)
+    for handle in lane.bins.handles():
+        first, last, found = handle, handle, chunks.size[handle]
+        while chunks.before[first] != NONE and chunks.owner[chunks.before[first]] in usable:
+            first = chunks.before[first]
+            found += chunks.size[first]
+        while chunks.after[last] != NONE and chunks.owner[chunks.after[last]] in usable:
+            last = chunks.after[last]
+            found += chunks.size[last]
+        if found >= size:
+            while first != NONE and chunks.owner[first] in usable:
+                if chunks.owner[first] == anyone.number:
+                    anyone.bins.remove(chunks.key(first))
+                    first = merge(chunks, lane, first)
+                first = chunks.after[first]
+            return True
+    return False
+
+
 _MOST_MARKS = 8

@@ -7,11 +7,10 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Any
 
-import numpy as np
 from plait.devices.blocks import checked_request, checked_view
 from plait.devices.memory.behind import behind
 from plait.devices.memory.bins import GRAIN
-from plait.devices.memory.chunks import NONE, QUICK, USED, Chunks, Lane, Passed, flush, merge
+from plait.devices.memory.chunks import NONE, QUICK, USED, Chunks, Lane, Passed, annex, flush, merge
 from plait.devices.memory.regions import Regions
 from plait.devices.memory.report import PoolStatistics, out_of_memory
 from plait.devices.protocol import Allocator
@@ -95,7 +94,7 @@ class Pool:
             self._used[region] = used + 1
             self._allocations += 1
             self._in_use = in_use = self._in_use + size
-            if in_use > self._peak:
+            if in_use > self._peak:  # noqa: PLR1730  half the price of max
                 self._peak = in_use
             return handle
 
@@ -144,11 +143,13 @@ class Pool:
         return 0 if handle < 0 else self._chunks.start[handle]
 
     def array(self, handle: int, shape: int | tuple[int, ...], dtype: Any) -> Any:
-        """The first bytes as the platform's array; DeviceError if they are too few. Valid until given back."""
-        taken = handle >= 0 and self._owner[handle] == USED
-        dims, kind, nbytes = checked_view(shape, dtype, self._size[handle] if taken else 0)
-        if not taken:
-            return np.empty(dims, kind)
+        """The first bytes as the platform's array, valid until given back; DeviceError if they are too few."""
+        if handle < 0:
+            dims, kind, _ = checked_view(shape, dtype, 0)
+            return self._regions.nothing(dims, kind)
+        if self._owner[handle] != USED:
+            raise DeviceError(f"{self.name}: handle {handle} is not taken; its bytes may be someone else's")
+        dims, kind, nbytes = checked_view(shape, dtype, self._size[handle])
         data, offset = self._regions.view(self._region[handle], self._chunks.start[handle])
         return data[offset : offset + nbytes].view(kind).reshape(dims)
 
@@ -197,7 +198,9 @@ class Pool:
             grown = f"upstream refused: {regions.refusal}" if regions.refusal else "the limit leaves no room"
             tried = (
                 "free blocks of the stream and of all, joined with their neighbours",
-                f"blocks of {len(self._lanes) - 1} other streams, which have not passed" if len(self._lanes) > 1 else "",
+                f"blocks of {len(self._lanes) - 1} other streams, which have not passed"
+                if len(self._lanes) > 1
+                else "",
                 f"another region, {grown}",
                 f"giving back the {len(regions.idle)} wholly free regions",
             )
@@ -220,7 +223,7 @@ class Pool:
             handle = self._fit(wanted, lane)
         if handle < 0:
             handle = self._grow(wanted)
-        if handle < 0 and self._annex(lane):
+        if handle < 0 and annex(self._chunks, lane, self._anyone, wanted):
             handle = lane.bins.fit(wanted)
         if handle < 0:
             return handle
@@ -233,8 +236,7 @@ class Pool:
             handle = rest
         if self._size[handle] > size:
             self._put(chunks.cut(handle, size), owner)
-        if size > self._largest:
-            self._largest = size
+        self._largest = max(self._largest, size)
         return handle
 
     def _put(self, handle: int, lane: Lane) -> None:
@@ -275,23 +277,6 @@ class Pool:
                         merge(chunks, anyone, handle)
             if not lane.bins:
                 del self._lanes[key]
-        return found
-
-    def _annex(self, lane: Lane) -> bool:
-        """Join what is free for the stream with neighbours that are free for all; whether there were such.
-
-        The last resort: other streams may have these bytes only once this one has passed.
-        """
-        chunks, anyone, found = self._chunks, self._anyone, False
-        if lane is anyone or not lane.bins:
-            return False
-        for handle in anyone.bins.handles():
-            for neighbour in (chunks.before[handle], chunks.after[handle]):
-                if neighbour != NONE and self._owner[neighbour] == lane.number:
-                    anyone.bins.remove(chunks.key(handle))
-                    merge(chunks, lane, handle)
-                    found = True
-                    break
         return found
 
     def _grow(self, size: int) -> int:

@@ -18,8 +18,6 @@ BACK_OFF = 0.9  # what is tried next when upstream refuses
 class Regions:
     """Blocks by number. ``used`` counts a region's taken chunks; ``idle`` has those without, unused longest first."""
 
-    __slots__ = ("_data", "_limit", "_spare", "_upstream", "blocks", "first", "idle", "peak", "refusal", "reserved", "used")
-
     def __init__(self, upstream: Allocator, limit: int | None) -> None:
         self._upstream = upstream
         self._limit = limit
@@ -29,7 +27,7 @@ class Regions:
         self.used: list[int] = []
         self.first: list[int] = []  # the handle of the chunk at the start: it stays, whatever is cut and joined
         self.idle: dict[int, None] = {}
-        self.reserved = self.peak = 0
+        self.reserved = self.peak = 0  # bytes
         self.refusal: OutOfMemory | None = None  # what upstream said last
 
     @property
@@ -89,3 +87,10 @@ class Regions:
         if data is None:
             data = self._data[region] = block.array(block.nbytes, np.uint8)
         return data, address - block.address
+
+    def nothing(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """An array of the platform without bytes."""
+        block = self._upstream.allocate(0)
+        array = block.array(shape, dtype)
+        self._upstream.free(block)
+        return array

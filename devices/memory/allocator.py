@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict
-from types import Hashable, MappingProxyType
+from types import MappingProxyType
 from typing import Any, cast
 
 from plait.devices.blocks import checked_request, checked_view

@@ -133,7 +133,7 @@ class BufferAllocations:
     # ---- where they go --------------------------------------------------------------------------------------------
 
     def hand_over(self, index: int) -> Any:
-        """Unbind a buffer that is a result: the block, the caller's to free from now on, or the bytes if it was bound."""
+        """Unbind a buffer that is a result: the block, the caller's to free from now on, or the bytes if bound."""
         data, block = self._bound(index), self._blocks[index]
         self._data[index] = self._blocks[index] = None
         self._donated.discard(index)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Any
 
 from plait.devices.blocks import checked_request, checked_view
 from plait.devices.memory.behind import behind
 from plait.devices.memory.bins import GRAIN
-from plait.devices.memory.chunks import NONE, QUICK, USED, Chunks, Lane, Passed, annex, flush, merge
+from plait.devices.memory.chunks import NONE, QUICK, USED, Chunks
+from plait.devices.memory.lanes import Lane, Lanes, Passed
 from plait.devices.memory.regions import Regions
 from plait.devices.memory.report import PoolStatistics, out_of_memory
 from plait.devices.protocol import Allocator
@@ -20,7 +21,7 @@ NOTHING = NONE  # the handle of zero bytes
 
 
 class Pool:
-    """Memory by integer handles. From any thread: one lock guards it all, and nothing is awaited under it.
+    """Memory by integer handles. From any thread, under one lock, but not from finalizers: those may run under it.
 
     A stream, here, is any hashable; None is for memory that no stream has work on. What was given back on a stream is
     had again on it at once, and elsewhere once that stream has passed: ``record(stream)`` marks the point and says
@@ -52,7 +53,6 @@ class Pool:
         self._high = float("inf") if high is None else high
         self._trigger = self._high
         self._low = low
-        self._record = record
         # Guards everything below.
         self._lock = threading.Lock()
         self._regions = Regions(upstream, limit)
@@ -60,9 +60,8 @@ class Pool:
         self._size, self._owner, self._region = self._chunks.size, self._chunks.owner, self._chunks.region
         self._epoch, self._tag = self._chunks.epoch, self._chunks.tag
         self._used, self._idle = self._regions.used, self._regions.idle
-        self._numbers = itertools.count(1)
-        self._anyone = Lane(None, 0)
-        self._lanes: dict[Hashable, Lane] = {None: self._anyone}
+        self._all_lanes = Lanes(self._chunks, record)
+        self._lanes, self._anyone = self._all_lanes.of, self._all_lanes.anyone
         self._allocations = self._in_use = self._peak = self._largest = 0
 
     def __repr__(self) -> str:
@@ -116,9 +115,10 @@ class Pool:
                 return
             if handle >= len(self._owner) or self._owner[handle] != USED:
                 raise DeviceError(f"{self.name}: handle {handle} is not taken; was it given back twice?")
-            lane = self._lanes.get(stream if passed is None or stream is not None else passed)
+            key = stream if passed is None or stream is not None else passed
+            lane = self._lanes.get(key)
             if lane is None:
-                lane = self._lane(stream if passed is None or stream is not None else passed)
+                lane = self._all_lanes.new(key)
             self._owner[handle] = QUICK
             self._epoch[handle] = lane.epoch
             if passed is not None:
@@ -166,7 +166,7 @@ class Pool:
     def close(self) -> None:
         """Give everything back; DeviceError, and nothing changes, if blocks are taken or streams have not passed."""
         with self._lock:
-            self._settle()
+            self._all_lanes.settle()
             waiting = sum(1 for lane in self._lanes.values() if lane is not self._anyone)
             held = sum(self._used)
             if held or waiting:
@@ -189,24 +189,16 @@ class Pool:
     def exhausted(self, nbytes: int, tag: Any = None) -> OutOfMemory:
         """The error for a request that there is no room for, with the ten largest holders by their tags."""
         with self._lock:
-            regions, chunks = self._regions, self._chunks
-            holders = [
-                (size, tag)
-                for size, owner, tag in zip(chunks.size, chunks.owner, chunks.tag, strict=True)
-                if owner == USED
-            ]
-            grown = f"upstream refused: {regions.refusal}" if regions.refusal else "the limit leaves no room"
-            tried = (
-                "free blocks of the stream and of all, joined with their neighbours",
-                f"blocks of {len(self._lanes) - 1} other streams, which have not passed"
-                if len(self._lanes) > 1
-                else "",
-                f"another region, {grown}",
-                f"giving back the {len(regions.idle)} wholly free regions",
-            )
-            text = out_of_memory(self.name, nbytes, self._statistics(), holders, [each for each in tried if each], tag)
-            error = OutOfMemory(text)
-            error.__cause__ = regions.refusal
+            chunks, refusal, streams = self._chunks, self._regions.refusal, len(self._lanes) - 1
+            tried = ["free blocks of the stream and of all, joined with their neighbours"]
+            if streams:
+                tried.append(f"blocks given back on {streams} streams, which have not passed")
+            tried.append(f"another region: {'the limit leaves no room' if refusal is None else refusal}")
+            tried.append(f"giving back wholly free regions, {len(self._regions.idle)} are left")
+            held = zip(chunks.size, chunks.owner, chunks.tag, strict=True)
+            holders = [(size, name) for size, owner, name in held if owner == USED]
+            error = OutOfMemory(out_of_memory(self.name, nbytes, self._statistics(), holders, tried, tag))
+            error.__cause__ = refusal
             return error
 
     # ---- with the lock held -----------------------------------------------------------------------------------
@@ -218,12 +210,14 @@ class Pool:
             return NONE
         size = nbytes + 255 & -256
         wanted = size if alignment <= GRAIN else size + alignment - GRAIN
-        handle = self._fit(wanted, lane)
-        if handle < 0 and len(self._lanes) > 1 and self._settle():
-            handle = self._fit(wanted, lane)
+        lanes = self._all_lanes
+        handle = lanes.fit(lane, wanted)
+        if handle < 0 and len(self._lanes) > 1 and lanes.settle():
+            self._trigger = self._high
+            handle = lanes.fit(lane, wanted)
         if handle < 0:
             handle = self._grow(wanted)
-        if handle < 0 and annex(self._chunks, lane, self._anyone, wanted):
+        if handle < 0 and lanes.annex(lane, wanted):
             handle = lane.bins.fit(wanted)
         if handle < 0:
             return handle
@@ -232,52 +226,12 @@ class Pool:
         skipped = -chunks.start[handle] % alignment
         if skipped:
             rest = chunks.cut(handle, skipped)
-            self._put(handle, owner)
+            lanes.put(owner, handle)
             handle = rest
         if self._size[handle] > size:
-            self._put(chunks.cut(handle, size), owner)
+            lanes.put(owner, chunks.cut(handle, size))
         self._largest = max(self._largest, size)
         return handle
-
-    def _put(self, handle: int, lane: Lane) -> None:
-        """Into a lane's bins, knowing that no neighbour lies there."""
-        self._owner[handle] = lane.number
-        lane.bins.add(self._chunks.key(handle))
-
-    def _fit(self, size: int, lane: Lane) -> int:
-        """The best fit among what the stream may have, its own first; out of the bins, still of its lane."""
-        flush(self._chunks, lane)
-        handle = lane.bins.fit(size)
-        if handle < 0 and lane is not self._anyone:
-            flush(self._chunks, self._anyone)
-            handle = self._anyone.bins.fit(size)
-        return handle
-
-    def _lane(self, stream: Hashable) -> Lane:
-        lane = self._lanes[stream] = Lane(stream, next(self._numbers))
-        return lane
-
-    def _settle(self) -> bool:
-        """Make free for all what streams have passed, and mark the others; whether there was something."""
-        chunks, anyone, found = self._chunks, self._anyone, False
-        flush(chunks, anyone)
-        for key, lane in list(self._lanes.items()):
-            if lane is anyone:
-                continue
-            flush(chunks, lane)
-            if lane.newest == lane.epoch:
-                lane.mark(self._record(lane.stream))
-            epoch = lane.passed()
-            if epoch >= 0:
-                for handle in lane.bins.handles():
-                    if chunks.epoch[handle] <= epoch:
-                        found = True
-                        lane.bins.remove(chunks.key(handle))
-                        chunks.epoch[handle] = 0
-                        merge(chunks, anyone, handle)
-            if not lane.bins:
-                del self._lanes[key]
-        return found
 
     def _grow(self, size: int) -> int:
         """The chunk of a new region; room is made for it with regions that are wholly free."""
@@ -314,12 +268,13 @@ class Pool:
 
     def _shrink(self) -> None:
         """Give back down to the low threshold; what cannot go yet is looked at again when more lies free."""
-        self._release_to(self._low)
+        with suppress(DeviceError):  # of a failed stream, which says so to who uses it: this block is given back
+            self._release_to(self._low)
         free = self._regions.reserved - self._in_use
         self._trigger = self._high if free <= self._high else free + max(free >> 3, GRAIN)
 
     def _release_to(self, keep: int) -> int:
-        self._settle()
+        self._all_lanes.settle()
         returned, regions = 0, self._regions
         for handle in self._whole():
             if regions.reserved - self._in_use <= keep:
@@ -328,13 +283,9 @@ class Pool:
         return returned
 
     def _statistics(self) -> PoolStatistics:
-        chunks, regions = self._chunks, self._regions
-        waiting, largest = 0, 0
-        for lane in self._lanes.values():
-            flush(chunks, lane)
-            largest = max(largest, lane.bins.largest())
-            if lane is not self._anyone:
-                waiting += sum(self._size[handle] for handle in lane.bins.handles())
+        lanes, regions = self._all_lanes, self._regions
+        for lane in lanes.of.values():
+            lanes.flush(lane)
         return PoolStatistics(
             allocations=self._allocations,
             blocks=sum(self._used),
@@ -344,7 +295,7 @@ class Pool:
             reserved=regions.reserved,
             peak_reserved=regions.peak,
             regions=regions.count,
-            largest_free=largest,
-            waiting=waiting,
+            largest_free=max(lane.bins.largest() for lane in lanes.of.values()),
+            waiting=lanes.waiting(),
             limit=self.limit,
         )

@@ -82,8 +82,11 @@ class Pool:
                 handle = handles.pop()
             else:
                 handle = self._search(nbytes, lane, alignment)
+                if handle < 0 < nbytes:
+                    return None
                 if handle < 0:
-                    return NOTHING if nbytes == 0 else None
+                    self._allocations += 1
+                    return NOTHING
             self._owner[handle] = USED
             self._tag[handle] = tag
             region = self._region[handle]

@@ -12,6 +12,7 @@ from plait.errors import OutOfMemory
 LEAST = 2 << 20  # bytes of a region, unless the limit leaves less
 # A further region is an eighth of what is reserved: doubling, as other pools do, left up to a half of it unused.
 PART = 8
+FEW = 4
 BACK_OFF = 0.9  # what is tried next when upstream refuses
 
 
@@ -45,7 +46,10 @@ class Regions:
         room = self.room()
         if room < size:
             return -1
-        wanted = max(size, int(min(max(LEAST, self.reserved // PART & -GRAIN), room)))
+        wanted = max(LEAST, self.reserved // PART // LEAST * LEAST)
+        if wanted < FEW * size:
+            wanted += -wanted % size  # room for whole ones: like follows like
+        wanted = int(min(room, wanted))
         while True:
             try:
                 block = self._upstream.allocate(wanted, alignment=GRAIN)

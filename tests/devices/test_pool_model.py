@@ -62,6 +62,7 @@ class PoolModel(RuleBasedStateMachine):
         if nbytes == 0:
             assert handle == NOTHING
             assert self.pool.address(handle) == 0
+            self.taken += 1
             return
         start = self.pool.address(handle)
         end = start + (nbytes + 255 & -256)

@@ -70,7 +70,7 @@ def out_of_memory(
 
 def format_bytes(value: int) -> str:
     """Three figures and a binary unit."""
-    for factor, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+    for factor, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if value >= factor:
             return f"{value / factor:.3g} {unit}"
     return f"{value} B"

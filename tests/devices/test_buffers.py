@@ -102,7 +102,7 @@ def test_a_result_is_handed_over() -> None:
 def test_bytes_that_do_not_lie_in_order_are_refused() -> None:
     buffers = BufferAllocations(HostAllocator(), 1, names=["x"])
     for value in (np.zeros((4, 4))[:, ::2], np.array([None]), [1, 2], 3.0):
-        with pytest.raises(DeviceError, match="buffer 'x': .* pass a contiguous one"):
+        with pytest.raises(DeviceError, match=r"buffer 'x': .* pass a contiguous one"):
             buffers.bind(0, value)
     buffers.bind(0, np.float64(2))
     assert buffers.nbytes(0) == 8

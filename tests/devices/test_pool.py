@@ -124,7 +124,7 @@ def test_wrong_calls_are_refused_and_change_nothing() -> None:
             Pool(Paper(), **options)
 
 
-# ---- streams ----------------------------------------------------------------------------------------------------------
+# ---- streams --------------------------------------------------------------------------------------------------------
 
 
 def test_a_stream_has_its_own_bytes_again_at_once_and_others_when_it_has_passed() -> None:
@@ -250,7 +250,7 @@ def test_a_failed_stream_has_passed() -> None:
     assert pool.try_take(MIB) is not None
 
 
-# ---- limit and thresholds ---------------------------------------------------------------------------------------------
+# ---- limit and thresholds -------------------------------------------------------------------------------------------
 
 
 def test_the_region_unused_for_longest_makes_room() -> None:
@@ -340,7 +340,7 @@ def test_trim_gives_back_what_is_wholly_free() -> None:
     assert not paper.held
 
 
-# ---- what it says -----------------------------------------------------------------------------------------------------
+# ---- what it says ---------------------------------------------------------------------------------------------------
 
 
 def test_figures() -> None:
@@ -387,7 +387,8 @@ def test_out_of_memory_names_figures_holders_and_what_was_tried() -> None:
         "hip:0 device memory cannot serve 2097152 bytes (2 MiB) for result of 'conv'",
         f"{figures.in_use} bytes in use in 13 blocks",
         f"4194304 reserved in {figures.regions} regions, limit 4194304 bytes",
-        f"{figures.free} bytes free, largest free block {figures.largest_free}, {MIB} of them until a stream has passed",
+        f"{figures.free} bytes free, largest free block {figures.largest_free}, "
+        f"{MIB} of them until a stream has passed",
         "tried: another region: the limit leaves no room",
         "tried: blocks given back on 1 streams",
         "1 MiB  input 'x'",
@@ -408,7 +409,7 @@ def test_out_of_memory_keeps_what_upstream_said() -> None:
     assert isinstance(caught.value.__cause__, OutOfMemory)
 
 
-# ---- as an allocator --------------------------------------------------------------------------------------------------
+# ---- as an allocator ------------------------------------------------------------------------------------------------
 
 
 class PooledHost(HostDevice):

@@ -1,11 +1,11 @@
 """What the pool costs beside NumPy and CuPy, and how much memory it wastes on the examples' allocations.
 
-python benchmarks/pool.py [--quick]
+python benchmarks/pool.py [--quick] [--pairs]
 
 A pair is one allocation and its free. The traces are recorded: each example is run, and the sizes and lifetimes of its
-buffers and results are replayed on a pool over an allocator without memory. Waste is how much more than the largest sum
-of live bytes the smallest limit has to be under which the trace still passes; fragmentation is the part of the free
-bytes outside the largest free block, at the moment of that largest sum, under the limit plus 15 %.
+buffers and results are replayed on a pool over an allocator without memory. Waste is what the pool needs above the
+largest sum of live bytes, as a part of that: with the smallest limit under which the trace passes three times in a row,
+and what it reserves if there is no limit.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import plait
 from harness import heading, load_example
-from plait.devices import HostAllocator
-from plait.devices.memory import Pool
+from plait.devices import GpuDevice, HostAllocator, cupy
+from plait.devices.memory import Pool, PooledAllocator, gpu_pool
 from plait.errors import OutOfMemory
 from plait.graph import BUFFER
 from plait.scheduler import Run
@@ -129,16 +129,13 @@ def live_peak(trace: list[Event]) -> int:
     return peak
 
 
-def replay(pool: Pool, trace: list[Event], at_peak: Callable[[], None] | None = None, peak: int = 0) -> None:
+def replay(pool: Pool, trace: list[Event]) -> None:
     """Allocate and free as recorded; OutOfMemory if it does not fit."""
     held: dict[int, int] = {}
     try:
         for block, size in trace:
             if size >= 0:
                 held[block] = pool.take(size)
-                if at_peak is not None and pool.statistics().in_use == peak:
-                    at_peak()
-                    at_peak = None
             else:
                 pool.give(held.pop(block))
     finally:
@@ -195,32 +192,42 @@ def random_us(pool: Pool, count: int) -> float:
 def print_pairs(count: int) -> None:
     """The cost of pairs."""
     pool = Pool(HostAllocator(), limit=1 << 30)
+    blocks = PooledAllocator(pool)
     for nbytes in (1 << 10, 1 << 20, 1 << 26):
         few = max(100, min(count, (1 << 36) // nbytes // 100))
         pool.give(pool.take(nbytes))
         empty = pair_us(lambda n: np.empty(n, np.uint8), None, nbytes, few)
         handles = pair_us(pool.try_take, pool.give, nbytes, count)
-        print(f"  {nbytes:>9} bytes: pool {handles:.2f} µs, numpy.empty {empty:.2f} µs (which touches nothing)")
-    print(f"  random sizes up to 256 KiB, 300 held: pool {random_us(pool, count):.2f} µs")
+        block = pair_us(blocks.allocate, blocks.free, nbytes, count)
+        print(
+            f"  {nbytes:>9} bytes: pool by handle {handles:.2f} µs, by block {block:.2f} µs; "
+            f"numpy.empty {empty:.2f} µs, its pages not touched"
+        )
+    print(f"  random sizes up to 256 KiB, 300 held: pool by handle {random_us(pool, count):.2f} µs")
+
+
+def print_device_pairs(device: GpuDevice, count: int) -> None:
+    """The cost of pairs on a device, by stream."""
+    pool, stream, cuda = gpu_pool(device), device.stream(), cupy().cuda
+    for nbytes in (1 << 10, 1 << 20):
+        theirs = pair_us(cuda.alloc, None, nbytes, count)
+        ours = pair_us(lambda n: pool.take(n, stream), lambda handle: pool.give(handle, stream), nbytes, count)
+        print(f"  {nbytes:>9} bytes of {device.name}: pool by handle {ours:.2f} µs, CuPy's pool {theirs:.2f} µs")
 
 
 def print_waste(name: str, trace: list[Event]) -> None:
     """One trace's figures."""
     peak = live_peak(trace)
     limit = smallest_limit(trace, peak)
-    free = Pool(Paper())
+    pool = Pool(Paper())
     began = perf_counter()
-    replay(free, trace)
+    replay(pool, trace)
     taken = perf_counter() - began
     pairs = sum(size >= 0 for _, size in trace)
-    found: list[float] = []
-    tight = Pool(Paper(), limit=int(limit * 1.15))
-    replay(tight, trace, lambda: found.append(tight.statistics().fragmentation), peak)
-    reserved = free.statistics().peak_reserved
+    reserved = pool.statistics().peak_reserved
     print(
-        f"  {name}: {pairs} blocks, peak {peak / 2**20:.1f} MiB; waste {limit / peak - 1:.1%}; without a limit "
-        f"{reserved / 2**20:.1f} MiB reserved; fragmentation at the peak {found[0]:.0%}; "
-        f"{taken / pairs * 1e6:.1f} µs a pair"
+        f"  {name}: {pairs} blocks, peak {peak / 2**20:.1f} MiB; waste {limit / peak - 1:.1%}, "
+        f"without a limit {reserved / peak - 1:.1%}; {taken / pairs * 1e6:.1f} µs a pair"
     )
 
 
@@ -228,9 +235,17 @@ def main() -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer pairs and traces")
-    quick = parser.parse_args().quick
+    parser.add_argument("--pairs", action="store_true", help="no traces, which need the extra 'examples'")
+    options = parser.parse_args()
+    quick = options.quick
     heading("allocate and free")
     print_pairs(20_000 if quick else 200_000)
+    for device in plait.devices():
+        if isinstance(device, GpuDevice):
+            print_device_pairs(device, 20_000 if quick else 200_000)
+            break
+    if options.pairs:
+        return
     print("recorded traces of the examples")
     for name, trace in examples(quick).items():
         print_waste(name, trace)

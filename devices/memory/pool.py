@@ -195,9 +195,9 @@ class Pool:
             chunks, refusal, streams = self._chunks, self._regions.refusal, len(self._lanes) - 1
             tried = ["free blocks of the stream and of all, joined with their neighbours"]
             if streams:
-                tried.append(f"blocks given back on {streams} streams, which have not passed")
+                tried.append(f"blocks given back on other streams: {streams} have not passed")
             tried.append(f"another region: {'the limit leaves no room' if refusal is None else refusal}")
-            tried.append(f"giving back wholly free regions, {len(self._regions.idle)} are left")
+            tried.append("giving back regions that are wholly free")
             held = zip(chunks.size, chunks.owner, chunks.tag, strict=True)
             holders = [(size, name) for size, owner, name in held if owner == USED]
             error = OutOfMemory(out_of_memory(self.name, nbytes, self._statistics(), holders, tried, tag))

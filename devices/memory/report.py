@@ -57,8 +57,9 @@ def out_of_memory(
         f"{where} cannot serve {request}" + (f" for {tag}" if tag is not None else ""),
         f"  {figures.in_use} bytes in use in {figures.blocks} blocks, peak {figures.peak}; "
         f"{figures.reserved} reserved in {figures.regions} regions, limit {limit}",
-        f"  {figures.free} bytes free, largest free block {figures.largest_free}"
-        + (f", {figures.waiting} of them until a stream has passed" if figures.waiting else ""),
+        f"  {figures.free} bytes free"
+        + (f", {figures.waiting} of them only for streams that have not passed" if figures.waiting else "")
+        + f"; largest free block {figures.largest_free}",
         *(f"  tried: {each}" for each in tried),
     ]
     if held:

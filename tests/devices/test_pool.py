@@ -387,10 +387,10 @@ def test_out_of_memory_names_figures_holders_and_what_was_tried() -> None:
         "hip:0 device memory cannot serve 2097152 bytes (2 MiB) for result of 'conv'",
         f"{figures.in_use} bytes in use in 13 blocks",
         f"4194304 reserved in {figures.regions} regions, limit 4194304 bytes",
-        f"{figures.free} bytes free, largest free block {figures.largest_free}, "
-        f"{MIB} of them until a stream has passed",
+        f"{figures.free} bytes free, {MIB} of them only for streams that have not passed; "
+        f"largest free block {figures.largest_free}",
         "tried: another region: the limit leaves no room",
-        "tried: blocks given back on 1 streams",
+        "tried: blocks given back on other streams: 1 have not passed",
         "1 MiB  input 'x'",
         "tile:11",
         "tile:3",

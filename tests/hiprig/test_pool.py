@@ -52,7 +52,7 @@ def test_a_stream_has_its_bytes_again_while_it_works_and_others_have_not():
         assert pool.address(again) == address
         pool.give(again, one)
         assert pool.try_take(MIB, two) is None
-        with pytest.raises(OutOfMemory, match="until a stream has passed"):
+        with pytest.raises(OutOfMemory, match="only for streams that have not passed"):
             pool.take(MIB, two)
     kit.finish(one)
     kit.settle(one.record())

@@ -9,6 +9,7 @@ from typing import Any
 
 from plait.devices.memory.bins import Bins
 from plait.devices.memory.chunks import NONE, Chunks
+from plait.devices.memory.regions import Regions
 
 Passed = Callable[[], bool]
 
@@ -155,6 +156,12 @@ class Lanes:
                     first = after[first]
                 return True
         return False
+
+    def whole(self, regions: Regions) -> list[int]:
+        """The chunks that are a whole region and free for all, the region unused for longest first."""
+        chunks, number = self._chunks, self.anyone.number
+        firsts = [regions.first[region] for region in regions.idle]
+        return [first for first in firsts if chunks.owner[first] == number and chunks.after[first] == NONE]
 
     def waiting(self) -> int:
         """Bytes that are free for one stream only."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 from plait.devices.blocks import checked_request, checked_view
 from plait.devices.memory.behind import behind
 from plait.devices.memory.bins import GRAIN
@@ -148,21 +149,26 @@ class Pool:
     def array(self, handle: int, shape: int | tuple[int, ...], dtype: Any) -> Any:
         """The first bytes as the platform's array, valid until given back; DeviceError if they are too few."""
         if handle < 0:
-            dims, kind, _ = checked_view(shape, dtype, 0)
-            return self._regions.nothing(dims, kind)
+            return self._regions.nothing(*checked_view(shape, dtype, 0)[:2])
         if self._owner[handle] != USED:
             raise DeviceError(f"{self.name}: handle {handle} is not taken; its bytes may be someone else's")
-        dims, kind, nbytes = checked_view(shape, dtype, self._size[handle])
-        data, offset = self._regions.view(self._region[handle], self._chunks.start[handle])
-        return data[offset : offset + nbytes].view(kind).reshape(dims)
+        start, size = self._chunks.start[handle], self._size[handle]
+        return self._regions.view(self._region[handle], start, size, shape, np.dtype(dtype))
+
+    @property
+    def in_use(self) -> int:
+        """Bytes taken now. Like ``reserved``, cheaper than ``statistics``."""
+        return self._in_use
+
+    @property
+    def reserved(self) -> int:
+        """Bytes from upstream, taken or free."""
+        return self._regions.reserved
 
     # ---- as a whole -------------------------------------------------------------------------------------------
 
     def trim(self, keep: int = 0) -> int:
-        """Give regions back upstream until at most ``keep`` bytes lie free, as far as some are wholly free.
-
-        Gives the bytes that went back.
-        """
+        """Give wholly free regions back upstream until at most ``keep`` bytes lie free; the bytes that went back."""
         with self._lock:
             return self._release_to(keep)
 
@@ -198,8 +204,7 @@ class Pool:
                 tried.append(f"blocks given back on other streams: {streams} have not passed")
             tried.append(f"another region: {'the limit leaves no room' if refusal is None else refusal}")
             tried.append("giving back regions that are wholly free")
-            held = zip(chunks.size, chunks.owner, chunks.tag, strict=True)
-            holders = [(size, name) for size, owner, name in held if owner == USED]
+            holders = [(chunks.size[at], chunks.tag[at]) for at, owner in enumerate(chunks.owner) if owner == USED]
             error = OutOfMemory(out_of_memory(self.name, nbytes, self._statistics(), holders, tried, tag))
             error.__cause__ = refusal
             return error
@@ -240,8 +245,9 @@ class Pool:
         """The chunk of a new region; room is made for it with regions that are wholly free."""
         regions = self._regions
         region = regions.grow(size)
-        if region < 0 and regions.room() + sum(self._size[handle] for handle in self._whole()) >= size:
-            for handle in self._whole():
+        whole = [] if region >= 0 else self._all_lanes.whole(regions)
+        if whole and regions.room() + sum(self._size[handle] for handle in whole) >= size:
+            for handle in whole:
                 self._release(handle)
                 if regions.room() >= size and regions.refusal is None:
                     break
@@ -254,16 +260,6 @@ class Pool:
         self._owner[handle] = self._anyone.number
         return handle
 
-    def _whole(self) -> list[int]:
-        """The chunks that are a whole region, free for all, unused longest first."""
-        chunks, number = self._chunks, self._anyone.number
-        found = []
-        for region in self._idle:
-            handle = self._regions.first[region]
-            if self._owner[handle] == number and chunks.after[handle] == NONE:
-                found.append(handle)
-        return found
-
     def _release(self, handle: int) -> int:
         self._anyone.bins.remove(self._chunks.key(handle))
         self._chunks.drop(handle)
@@ -271,7 +267,7 @@ class Pool:
 
     def _shrink(self) -> None:
         """Give back down to the low threshold; what cannot go yet is looked at again when more lies free."""
-        with suppress(DeviceError):  # of a failed stream, which says so to who uses it: this block is given back
+        with suppress(DeviceError):  # of a stream, which says it to who uses it: this block is given back
             self._release_to(self._low)
         free = self._regions.reserved - self._in_use
         self._trigger = self._high if free <= self._high else free + max(free >> 3, GRAIN)
@@ -279,7 +275,7 @@ class Pool:
     def _release_to(self, keep: int) -> int:
         self._all_lanes.settle()
         returned, regions = 0, self._regions
-        for handle in self._whole():
+        for handle in self._all_lanes.whole(self._regions):
             if regions.reserved - self._in_use <= keep:
                 break
             returned += self._release(handle)

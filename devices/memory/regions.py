@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
+from plait.devices.blocks import checked_view
 from plait.devices.memory.bins import GRAIN
 from plait.devices.protocol import Allocator, Block
 from plait.errors import OutOfMemory
@@ -83,14 +85,31 @@ class Regions:
         self.reserved -= block.nbytes
         return block.nbytes
 
-    def view(self, region: int, address: int) -> tuple[Any, int]:
-        """The region's bytes as the platform's array, and where in it an address lies."""
+    def view(self, region: int, address: int, room: int, shape: int | tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """The platform's array over the ``room`` bytes at an address of a region; DeviceError if they are too few.
+
+        On the host no other array is its base: who goes by bases sees the block, not the region.
+        """
         block = self.blocks[region]
         assert block is not None
         data = self._data[region]
         if data is None:
-            data = self._data[region] = block.array(block.nbytes, np.uint8)
-        return data, address - block.address
+            data = self._data[region] = _without_base(block.array(block.nbytes, np.uint8))
+        offset = address - block.address
+        on_host = isinstance(data, memoryview)
+        if on_host and not dtype.hasobject:
+            try:
+                array: Any = np.ndarray(shape, dtype, data, offset)
+                if array.nbytes <= room:
+                    return array
+            except (TypeError, ValueError):
+                pass  # the check says it better; done first it would cost more than all the rest
+        dims, _, nbytes = checked_view(shape, dtype, room)
+        return (
+            np.ndarray(dims, dtype, data, offset)
+            if on_host
+            else data[offset : offset + nbytes].view(dtype).reshape(dims)
+        )
 
     def nothing(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """An array of the platform without bytes."""
@@ -98,3 +117,11 @@ class Regions:
         array = block.array(shape, dtype)
         self._upstream.free(block)
         return array
+
+
+def _without_base(data: Any) -> Any:
+    """A host array's bytes as a buffer that belongs to no array, so arrays over it have none as base; others as is."""
+    if not isinstance(data, np.ndarray):
+        return data
+    bytes_of = (ctypes.c_ubyte * data.nbytes).from_buffer
+    return memoryview(bytes_of(data)).cast("B")  # type: ignore[arg-type]

@@ -97,8 +97,9 @@ def test_arrays_are_the_blocks_bytes() -> None:
     pool.array(second, 1000, np.uint8)[...] = 255
     assert pool.address(second) % 4096 == 0
     assert array.ctypes.data == pool.address(first)
+    assert not isinstance(array.base, np.ndarray), "the region's bytes are not this array's"
     assert (pool.array(first, 6, "f8") == 1.5).all()
-    for shape, dtype in ((257, "u1"), ((-1,), "u1"), ((2,), object)):
+    for shape, dtype in ((257, "u1"), ((-1,), "u1"), ((2,), object), (1 << 62, "u1"), (1 << 20, "u1")):
         with pytest.raises(DeviceError):
             pool.array(first, shape, dtype)
     pool.give(first)

@@ -113,7 +113,7 @@ class BufferAllocations:
         if nbytes == 0:
             return None
         data = self._bound(index)
-        if offset < 0 or nbytes < 0 or offset >= data.nbytes or offset + nbytes > data.nbytes:
+        if offset < 0 or nbytes < 0 or offset + nbytes > data.nbytes:
             raise DeviceError(
                 f"bytes {offset} to {offset + nbytes} are not in buffer {self.name(index)}, which has {data.nbytes}"
             )
@@ -166,6 +166,7 @@ class BufferAllocations:
 
     def _check_unbound(self, index: int) -> None:
         if 0 <= index < len(self._data) and self._data[index] is None:
+            self._reused.pop(index, None)
             return
         self._bound(index)
         raise DeviceError(f"buffer {self.name(index)} is bound already; free it first")

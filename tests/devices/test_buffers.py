@@ -126,6 +126,12 @@ def test_a_donated_block_becomes_an_output() -> None:
     assert buffers.slice(1, 0, 1).ctypes.data == address
     with pytest.raises(DeviceError, match="'x' was donated, and its bytes are 'y''s now"):
         buffers.slice(0, 0, 1)
+    buffers.bind(0, np.zeros(4))
+    with pytest.raises(DeviceError, match="'z' cannot have the bytes of 'x', which was not donated"):
+        buffers.reuse(2, 0, 32)
+    buffers.free(0)
+    with pytest.raises(DeviceError, match="buffer 'x' is not bound"):
+        buffers.slice(0, 0, 1)
     with pytest.raises(DeviceError, match="'z' cannot have the bytes of 'y', which was not donated"):
         buffers.reuse(2, 1, 32)
     assert buffers.hand_over(1) is block

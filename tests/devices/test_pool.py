@@ -107,6 +107,15 @@ def test_arrays_are_the_blocks_bytes() -> None:
         pool.array(first, 1, "u1")
 
 
+def test_a_block_of_the_right_size_and_the_wrong_alignment_is_passed_over() -> None:
+    pool = Pool(Paper())
+    pool.take(256)
+    handle = pool.take(4096)
+    assert pool.address(handle) % 4096 == 256
+    pool.give(handle)
+    assert pool.address(pool.take(4096, alignment=4096)) % 4096 == 0
+
+
 def test_wrong_calls_are_refused_and_change_nothing() -> None:
     pool = Pool(Paper())
     handle = pool.take(256)
@@ -184,6 +193,59 @@ def test_bytes_of_a_stream_join_bytes_of_all_when_nothing_else_helps() -> None:
     assert pool.try_take(MIB, "b") is None
     clock.pass_all("a")
     assert pool.try_take(2 * MIB, "b") is not None
+
+
+def test_bytes_joined_are_as_late_as_the_later_of_both() -> None:
+    clock = Clock()
+    pool = Pool(Paper(), limit=2 * MIB, record=clock.record)
+    first, second = pool.take(MIB, "a"), pool.take(MIB, "a")
+    clock.work("a")
+    pool.give(first, "a")
+    assert pool.try_take(MIB, "b") is None
+    clock.work("a")
+    pool.give(second, "a")
+    assert pool.try_take(MIB + 4096, "a") is not None
+    clock.reached["a"] = 1
+    assert pool.try_take(512 << 10, "b") is None
+    clock.pass_all("a")
+    assert pool.try_take(512 << 10, "b") is not None
+
+
+def test_the_rest_of_what_is_cut_is_as_late_as_the_whole() -> None:
+    clock = Clock()
+    pool = Pool(Paper(), limit=2 * MIB, record=clock.record)
+    handle = pool.take(2 * MIB, "a")
+    clock.work("a")
+    pool.give(handle, "a")
+    assert pool.try_take(MIB, "b") is None
+    handle = pool.take(2 * MIB, "a")
+    clock.work("a")
+    pool.give(handle, "a")
+    pool.take(256, "a")
+    clock.reached["a"] = 1
+    assert pool.try_take(MIB, "b") is None
+    clock.pass_all("a")
+    assert pool.try_take(MIB, "b") is not None
+
+
+def test_what_was_free_for_all_is_free_again_with_the_stream_that_it_was_joined_for() -> None:
+    clock = Clock()
+    pool = Pool(Paper(), limit=2 * MIB, record=clock.record)
+    first, second = pool.take(MIB, "c"), pool.take(MIB, "b")
+    for _ in range(3):
+        clock.work("c")
+        pool.give(first, "c")
+        assert pool.try_take(MIB, "b") is None
+        first = pool.take(MIB, "c")
+    pool.give(first, "c")
+    clock.pass_all("c")
+    first = pool.take(MIB, "b")
+    pool.give(first)
+    clock.work("b")
+    pool.give(second, "b")
+    pool.take(1536 << 10, "b")
+    clock.pass_all("b")
+    assert pool.try_take(512 << 10, "d") is not None
 
 
 def test_an_event_of_the_callers_own() -> None:
@@ -265,6 +327,16 @@ def test_the_region_unused_for_longest_makes_room() -> None:
     assert paper.freed == [3 * MIB, 1 * MIB]
 
 
+def test_a_region_is_used_until_its_last_block_is_given_back() -> None:
+    paper = Paper()
+    pool = Pool(paper, limit=6 * MIB)
+    handles = [pool.take(size * MIB) for size in (3, 2, 1)]
+    for handle in reversed(handles):
+        pool.give(handle)
+    pool.take(3 * MIB + 1)
+    assert paper.freed == [1 * MIB, 2 * MIB, 3 * MIB]
+
+
 def test_regions_that_would_not_make_room_stay() -> None:
     paper = Paper()
     pool = Pool(paper, limit=4 * MIB)
@@ -311,6 +383,18 @@ def test_a_threshold_waits_for_streams() -> None:
     clock.pass_all("a")
     assert paper.freed == [2 * MIB] * 2, "what has passed goes"
     assert pool.trim() == 2 * MIB
+
+
+def test_a_threshold_is_itself_again_once_streams_have_passed() -> None:
+    clock, paper = Clock(), Paper()
+    pool = Pool(paper, high=2 * MIB, low=0, record=clock.record)
+    for handle in [pool.take(2 * MIB, "a") for _ in range(2)]:
+        clock.work("a")
+        pool.give(handle, "a")
+    assert not paper.freed
+    clock.pass_all("a")
+    pool.give(pool.take(2 * MIB, "b"))
+    assert paper.freed == [2 * MIB] * 2
 
 
 def test_a_stream_that_cannot_be_recorded_does_not_keep_a_block_from_being_given() -> None:
@@ -408,6 +492,11 @@ def test_out_of_memory_keeps_what_upstream_said() -> None:
     with pytest.raises(OutOfMemory, match="tried: another region: paper has run out at 3145728") as caught:
         pool.take(3 * MIB)
     assert isinstance(caught.value.__cause__, OutOfMemory)
+    pool = Pool(Paper(total=MIB), limit=4 * MIB)
+    assert pool.try_take(3 * MIB) is None
+    with pytest.raises(OutOfMemory, match="tried: another region: the limit leaves no room") as caught:
+        pool.take(5 * MIB)
+    assert caught.value.__cause__ is None
 
 
 # ---- as an allocator ------------------------------------------------------------------------------------------------

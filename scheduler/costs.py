@@ -117,6 +117,7 @@ class Costs:
     """
 
     def __init__(self, machine: Machine) -> None:
+        self.machine = machine
         self._asked = cost_function(machine.costs)
         self._speed = machine.speed
         self._noise = machine.noise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from plait.devices.sim import DeviceModel, FailedItem, HostModel, Machine, PlantedError
+from plait.devices.sim import DeviceModel, FailedItem, HostModel, PlantedError
 from plait.graph import WorkItem
 from plait.scheduler.costs import Costs
 from plait.scheduler.expand import HOST
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class Estimates:
     """``took_ns`` by position (0 for transfers, whose time is their link's), ``nbytes`` by slot (-1: not known)."""
 
-    def __init__(self, plan: Plan, machine: Machine, values: list[Any]) -> None:
-        costs = Costs(machine)
+    def __init__(self, plan: Plan, costs: Costs, values: list[Any]) -> None:
+        machine = costs.machine
         models: list[DeviceModel | HostModel] = [machine.host, *machine.devices]
         spread = costs.spread(len(plan.program.items))
         overhead = machine.host.overhead_s

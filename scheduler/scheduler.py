@@ -18,6 +18,7 @@ from plait.devices import devices as all_devices
 from plait.devices.sim import Machine, SimDevice, SimHost, Simulation
 from plait.errors import PlaitError, PlanError
 from plait.graph import Graph, Program
+from plait.scheduler.costs import cost_function
 from plait.scheduler.deferred import Sized
 from plait.scheduler.inputs import checked_inputs
 from plait.scheduler.lanes import COARSE_NS, Dispatcher
@@ -160,6 +161,8 @@ class Scheduler:
             )
         state.joins = joined
         state.serial = next(self._serials)
+        if isinstance(self.dispatcher, VirtualDispatcher):
+            self.dispatcher.estimate(state)
         run = Run(self, plan, state, timeout)
         self._runs[state] = run
         plan.program.graph.running += 1
@@ -320,6 +323,8 @@ async def open_scheduler(
     find_policy(policy)
     _checked_on_error(on_error)
     simulation = Simulation(devices) if isinstance(devices, Machine) else None
+    if simulation is not None:
+        cost_function(simulation.machine.costs)  # a wrong one should fail here
     chosen = _chosen(devices) if simulation is None else simulation.devices
     limits = None
     if memory_limit is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from plait.devices.sim import DeviceModel, Machine, Simulation
 from plait.graph.analysis import critical_path
+from plait.scheduler.costs import Costs
 from plait.scheduler.device_plan import IN, LAUNCH, OUT
 from plait.scheduler.estimates import Estimates
 from plait.scheduler.expand import HOST, Transfer
@@ -135,7 +136,7 @@ def simulated_report(run: Run, simulation: Simulation) -> SimulatedReport:
 
 def durations(plan: Plan, simulation: Simulation, sizes: list[int]) -> Any:
     """Seconds by position: items as estimated, each transfer alone on its link; float64, shape (items,)."""
-    estimates = Estimates(plan, simulation.machine, plan.template)
+    estimates = Estimates(plan, Costs(simulation.machine), plan.template)
     took = np.array(estimates.took_ns, dtype=np.float64) / 1e9
     for position, kind in enumerate(plan.kinds):
         item = plan.item(position) if kind >= 3 else None

@@ -15,6 +15,7 @@ from typing import Any
 import trio
 from plait.devices.sim import FailedItem, Simulation
 from plait.graph import BUFFER
+from plait.scheduler.costs import Costs
 from plait.scheduler.deferred import Cell, Sized
 from plait.scheduler.estimates import Estimates
 from plait.scheduler.lanes import Dispatcher, Lane
@@ -46,6 +47,7 @@ class VirtualDispatcher(Dispatcher):
         self._arrivals: list[tuple[int, int, Callable[[], None]]] = []
         self.now_ns = self._drive.now_ns
         self.lanes_of_devices = VirtualDeviceLanes
+        self._costs = Costs(simulation.machine)
         self._estimates: dict[RunState, Estimates] = {}
         self._coming: set[RunState] = set()
         self._lanes_by_kind: dict[int, list[Lane]] = {}
@@ -60,15 +62,18 @@ class VirtualDispatcher(Dispatcher):
 
     def submit(self, state: RunState) -> None:
         """Start serving a run, once all tasks of this moment have said what they want."""
-        self._estimates[state] = estimates = Estimates(state.plan, self.simulation.machine, state.values)
+        self._coming.add(state)
+        self._at_arrival(state, -1, functools.partial(self._submit, state))
+
+    def estimate(self, state: RunState) -> None:
+        """Ask for the costs of a run's items, before it is submitted: what the caller's function raises comes out."""
+        self._estimates[state] = estimates = Estimates(state.plan, self._costs, state.values)
         for fault in self.simulation.machine.faults:
             if isinstance(fault, FailedItem) and fault.item in state.plan.program.index_of:
                 estimates.plant(state.plan, fault)
         if state.flight is not None:  # any item may fail when it runs, long after those behind it were enqueued
             guarded = bytearray(b"\1") * len(state.plan.calls)
             state.flight.part = dataclasses.replace(state.flight.part, guarded=guarded)
-        self._coming.add(state)
-        self._at_arrival(state, -1, functools.partial(self._submit, state))
 
     def _submit(self, state: RunState) -> None:
         self._coming.discard(state)

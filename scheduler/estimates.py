@@ -29,6 +29,7 @@ class Estimates:
         kinds, slot, order, work = plan.kinds, plan.expansion.slot, plan.order.tolist(), plan.work
         starts, touched = plan.access_offsets, plan.access_slots
         took_ns = [0] * len(kinds)
+        same: dict[int, int] = {}  # equal times are one object: a long run has few different ones
         for position, kind in enumerate(kinds):
             item, place = work[order[position]], kind // 3
             if not isinstance(item, WorkItem):
@@ -50,7 +51,8 @@ class Estimates:
                 seconds *= spread[item.index]
             if place == HOST:
                 seconds += overhead
-            took_ns[position] = round(seconds * 1e9)
+            ns = round(seconds * 1e9)
+            took_ns[position] = same.setdefault(ns, ns)
         self.took_ns = took_ns
         self.nbytes = nbytes
         self.planted: dict[int, PlantedError] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import copy
 from array import array
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -259,7 +260,7 @@ class RunState:
             if not left:
                 self.outputs_done.append(name)
 
-    def take_wait(self, successors: list[int]) -> None:
+    def take_wait(self, successors: Sequence[int]) -> None:
         """Items lose a wait; who has none left is ready."""
         pending, status = self.pending, self.status
         for successor in successors:

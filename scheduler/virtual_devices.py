@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from plait.devices import Mark
 from plait.devices.sim import COMPUTE, IN, NOTHING, OUT, PEER, Op, SimDevice
 from plait.errors import DeviceLost
 from plait.graph import BARRIER
@@ -43,6 +44,15 @@ class VirtualDeviceLanes(DeviceLanes):
 
     def _set_clock(self, place: int) -> None:
         self._clocks[place] = _At()  # type: ignore[assignment]
+
+    def _reached(self, state: RunState, tail: Tail, position: int, mark: Mark) -> None:
+        flight = state.flight
+        assert flight is not None
+        number = flight.number
+        ended = [each for each in flight.queue.get(tail.key, ()) if number[each] <= number[position]]
+        super()._reached(state, tail, position, mark)
+        for each in ended:  # nobody needs to wait for them any more, and a long run has many
+            flight.event[each] = None
 
     def _enqueue(self, state: RunState, position: int, tail: Tail, waits: list[Any]) -> Op:
         device: SimDevice = tail.queue.device  # type: ignore[assignment]

@@ -50,6 +50,7 @@ class Simulation:
         self.time = VirtualTime()
         self.host = SimHost(self, machine.host)
         self.sim_devices = [SimDevice(self, model) for model in machine.devices]
+        self.devices: tuple[Any, ...] = (self.host, *self.sim_devices)  # in the machine's order
         self.free = FreeRun(self.time)
         self.ports: dict[tuple[str, ...], Port] = {}
         self._routes: dict[tuple[str, str], tuple[int, tuple[Port, ...]]] = {}
@@ -58,11 +59,6 @@ class Simulation:
         self._late: list[LateCompletion] = []
         for fault in machine.faults:
             self._plant(fault)
-
-    @property
-    def devices(self) -> tuple[Any, ...]:
-        """The host and the devices, in the machine's order."""
-        return (self.host, *self.sim_devices)
 
     def lane(self, name: str) -> SimLane:
         """A stand-in for a stream of the host."""

@@ -111,7 +111,8 @@ class DeviceLanes:
         flight, ready = state.flight, state.ready[lane.kind]
         assert flight is not None, "a device item in a plan without devices"
         late = flight.part.late
-        others = [state.ready[kind] for kind in (*state.lane_kinds, LOOP) if kind != lane.kind]
+        told = state.fresh is not None  # then announcing looks at what has become ready, and at nothing else
+        others = [] if told else [state.ready[kind] for kind in (*state.lane_kinds, LOOP) if kind != lane.kind]
         untold: dict[int, tuple[Tail, int]] = {}
         dead: list[Any] = []
         began = perf_counter_ns()
@@ -158,7 +159,7 @@ class DeviceLanes:
                 if heard or tail.in_flight % FOLLOWED == 0 or error is not None:
                     del untold[tail.key]
                     self._follow(state, tail, position)
-            if any(others):
+            if told or any(others):
                 self._dispatcher.announce(state, joining=False)
             if state.outputs_done or state.stopping or state.synchronous:
                 self._dispatcher.after(state)

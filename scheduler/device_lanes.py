@@ -22,6 +22,7 @@ from plait.scheduler.crossing import begin_out, owned, transferred
 from plait.scheduler.device_plan import LAUNCH, LOOP, OUT, stream_name, transfer_call
 from plait.scheduler.expand import Transfer
 from plait.scheduler.holders import with_holders
+from plait.scheduler.shared_constants import SharedConstants, is_shareable
 
 if TYPE_CHECKING:
     from plait.devices import GpuDevice
@@ -61,6 +62,7 @@ class DeviceLanes:
         self._numbers = [0] * (len(devices) + 1)  # per place: items enqueued so far, over all its streams
         self._keys = itertools.count()
         self._clocks: dict[int, Clock] = {}
+        self._constants = [SharedConstants() for _ in range(len(devices) + 1)]
         self._move_queues: dict[int, LaunchQueue] = {}  # by kind of lane
 
     def serve(self, lane: Lane, state: RunState) -> None:
@@ -159,6 +161,7 @@ class DeviceLanes:
                 if heard or tail.in_flight % FOLLOWED == 0 or error is not None:
                     del untold[tail.key]
                     self._follow(state, tail, position)
+            error = None  # its traceback holds values, and the run may end before this loop does
             if told or any(others):
                 self._dispatcher.announce(state, joining=False)
             if state.outputs_done or state.stopping or state.synchronous:
@@ -237,7 +240,12 @@ class DeviceLanes:
             if call is transfer_call:
                 item = plan.item(position)
                 assert isinstance(item, Transfer)
-                values[item.target_slot] = transferred(queue, item, values)
+                place = item.target
+                shared = self._constants[place] if state.memory is None and is_shareable(item) else None
+                found = None if shared is None else shared.find(queue, values[item.source_slot])
+                values[item.target_slot] = transferred(queue, item, values) if found is None else found
+                if shared is not None and found is None:
+                    shared.add(queue, values[item.source_slot], values[item.target_slot])
             else:
                 args = plan.getters[position](values)
                 try:

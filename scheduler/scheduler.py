@@ -145,7 +145,7 @@ class Scheduler:
         given = {**(inputs or {}), **named}
         if self.simulation is not None:
             given = self._simulated_inputs(plan, given, debug)
-        bound = checked_inputs(plan.program, given)
+        bound, donated = checked_inputs(plan.program, given)
         isolate, synchronous = _checked_on_error(on_error or self._on_error) == "isolate", _checked_debug(debug)
         with self.dispatcher.lock if self.dispatcher.memory is not None else contextlib.nullcontext():
             state = RunState(
@@ -156,6 +156,7 @@ class Scheduler:
                 traced=self._traced,
                 synchronous=synchronous,
                 grain_ns=self._grains.get(plan, 0) if self.simulation is None else COARSE_NS,
+                donated=donated,
                 arbiter=self.dispatcher.memory,
                 sizes=self._sizes.get(plan),
             )

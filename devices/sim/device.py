@@ -128,6 +128,11 @@ class SimDevice:
         for queue in sorted(self._queues, key=lambda queue: queue.pointer):
             queue.fail(error)
 
+    def link_to(self, name: str) -> tuple[float, float] | None:
+        """Bytes per second and latency in seconds of the link to that place, for planning; None if there is none."""
+        link = self.simulation.machine.link(self.name, name)
+        return None if link is None else (link.bytes_per_s, link.latency_s)
+
     # ---- operations -------------------------------------------------------------------------------------------
 
     def request(self, op: Op) -> None:

@@ -139,6 +139,13 @@ def test_who_shares_a_link() -> None:
     assert not set(simulation.route("host", "cuda:0")[1]) & set(simulation.route("host", "cuda:1")[1])
 
 
+def test_a_device_says_how_it_is_joined(tmp_path: Path) -> None:
+    first = Simulation(plait.machine("8xh100")).sim_devices[0]
+    assert first.link_to("host") == (64e9, 5e-6)
+    assert first.link_to("cuda:3") == (450e9, 3e-6)
+    assert Simulation(plait.machine(written(tmp_path))).sim_devices[0].link_to("cuda:1") is None
+
+
 def test_devices_without_a_link_meet_through_the_host(tmp_path: Path) -> None:
     simulation = Simulation(plait.machine(written(tmp_path)))
     _, ports = simulation.route("cuda:0", "cuda:1")

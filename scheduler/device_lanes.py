@@ -154,13 +154,13 @@ class DeviceLanes:
                     tail.in_flight -= flight.reached(tail.key, position, dead)
             if dead:
                 self._dispatcher.drop(dead)
-            if not tail.lost and (not state.synchronous or error is not None):
+            failed, error = error is not None, None  # its traceback holds values, and the run may end before this does
+            if not tail.lost and (not state.synchronous or failed):
                 untold[tail.key] = tail, position
                 heard = late[position] or state.memory is not None  # its bytes are free as soon as it is known to end
-                if heard or tail.in_flight % FOLLOWED == 0 or error is not None:
+                if heard or failed or tail.in_flight % FOLLOWED == 0:
                     del untold[tail.key]
                     self._follow(state, tail, position)
-            error = None  # its traceback holds values, and the run may end before this loop does
             if any(others):
                 self._dispatcher.announce(state, joining=False)
             if state.outputs_done or state.stopping or state.synchronous:

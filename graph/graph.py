@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from sys import _getframe
+from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -60,6 +61,7 @@ class Graph:
         self.offsets = array("q", [0])
         self.access_buffers = array("q")
         self.access_modes = array("b")
+        self.recorded_ns = array("q")  # by item: when it was recorded, of perf_counter_ns
         self.running = 0
         # Each scheduler's plan of this graph. Here, not there: a plan holds its graph, and would keep it for ever.
         self.plans: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -278,6 +280,7 @@ class Graph:
             self.explicit.extend((self._item_of(before, item).index, index) for before in options.after)
         self.items.append(item)
         self.offsets.append(len(self.access_buffers))
+        self.recorded_ns.append(perf_counter_ns())
         return item
 
     def _item_of(self, before: Any, item: WorkItem) -> WorkItem:
@@ -315,6 +318,7 @@ class Graph:
             item = WorkItem(self, index, CALL, work, None, None, options, site, first)
             self.items.append(item)
             self.offsets.append(len(self.access_buffers))
+            self.recorded_ns.append(perf_counter_ns())
             self.buffer_items.append(index)
             if self._last_barrier is not None:
                 self.explicit.append((self._last_barrier, index))

@@ -203,17 +203,21 @@ class Packed:
             result = _unshared(result, [*args, *kwargs.values()])
         if not self.outputs:
             return
-        if len(self.outputs) == 1:
-            values[self.outputs[0]] = result
-            return
-        try:
-            parts = list(result)
-        except TypeError:
-            parts = [result]
+        parts = [result] if len(self.outputs) == 1 else _parts(result)
         if len(parts) != len(self.outputs):
             raise ValueError(f"the call was recorded with outputs={len(self.outputs)} and returned {len(parts)}")
         for slot, part in zip(self.outputs, parts, strict=True):
             values[slot] = part
+        if values[-2].traced:
+            for slot in self.outputs:
+                values[-2].measure_slot(slot)
+
+
+def _parts(result: Any) -> list[Any]:
+    try:
+        return list(result)
+    except TypeError:
+        return [result]
 
 
 def _positional(slots: list[int]) -> Getter:

@@ -383,7 +383,7 @@ class Dispatcher:
                 state.finished[position] = finished
                 state.lanes[position] = lane.index
                 if error is None:
-                    state.measure(position)
+                    state.measure_slot(outs[position])
             state.grain_ns += (finished - started - state.grain_ns) >> 3
             if error is None:
                 state.settle(position, dead)

@@ -15,9 +15,10 @@ from plait.graph import BufferSlice
 from plait.scheduler.bind import Attempts, Packed, work_error
 from plait.scheduler.explain import kind_word
 from plait.scheduler.plan import Plan
-from plait.scheduler.report import Report, build_report, peak_bytes
+from plait.scheduler.report import Report
+from plait.scheduler.seeing.collect import build_trace
 from plait.scheduler.state import DONE, FAILED, RUNNING, SKIPPED, STATUS_WORDS, WAITING, RunState
-from plait.scheduler.trace import Trace, build_trace
+from plait.scheduler.trace import Trace
 
 if TYPE_CHECKING:
     from plait.scheduler.scheduler import Scheduler
@@ -159,16 +160,12 @@ class Run:
         if not self.done:
             raise PlaitError("the trace is complete when the run has ended: await the run first")
         if self._trace is None:
-            streams = tuple(self._scheduler.stream_names)
-            self._trace = build_trace(
-                self.plan, state.started, state.finished, state.lanes, streams, state.begin_ns, state.end_ns
-            )
+            self._trace = build_trace(self.plan, state, tuple(self._scheduler.stream_names))
         return self._trace
 
     def report(self) -> Report:
-        """Time against bounds, streams and how busy, critical path, peak memory; needs a trace."""
-        trace = self.trace
-        return build_report(self.plan, trace, peak_bytes(self.plan, self._state.finished, self._state.sizes))
+        """Time against bounds, streams and how busy, critical path, memory, and what to change; needs a trace."""
+        return self.trace.report()
 
     # ---- driven by the scheduler ------------------------------------------------------------------------------
 
@@ -232,7 +229,7 @@ class Run:
         if state.traced:
             state.started[position], state.finished[position] = started, perf_counter_ns()
             state.lanes[position] = dispatcher.host_lanes
-            state.measure(position)
+            state.measure_slot(self.plan.outs[position])
         dispatcher.settle_loop_item(state, position, error)
 
     async def _attempt(self, packed: Packed, values: Any, args: list[Any], kwargs: dict[str, Any]) -> None:

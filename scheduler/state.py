@@ -79,10 +79,13 @@ class RunState:
         self.queued = [False] * kinds
         self.mailed = False
         self.begin_ns = self.end_ns = 0
-        self.started: list[int] = [0] * count if traced else []
-        self.finished: list[int] = [0] * count if traced else []
+        self.started = array("q", bytes(8 * count if traced else 0))
+        self.finished = array("q", bytes(8 * count if traced else 0))
+        self.stamps_straight: list[tuple[int, int, list[int]]] = []  # first position, lane, starts and the last end
         self.lanes = array("H", bytes(2 * count if traced else 0))
         self.sizes: list[int] = [0] * len(self.values) if traced else []
+        self.enqueued: dict[int, int] = {}  # device items: when the host had enqueued them
+        self.stalls: list[tuple[int, int, int]] = []  # start, end, bytes: items were held back for memory
         self.stamps: dict[int, tuple[Any, Any]] = {}  # device items: timed driver events before and behind
         if not self.straight:
             self.count_from(0)
@@ -338,11 +341,6 @@ class RunState:
         if self.stopping and not self.owned:
             return SKIPPED
         return RUNNING if position == self.cursor and self.owned else WAITING
-
-    def measure(self, position: int) -> None:
-        """Note the bytes of the item's results, for the report."""
-        for buffer in self.plan.item(position).outputs:
-            self.measure_slot(buffer.index)
 
     def measure_slot(self, slot: int) -> None:
         """Note the bytes of one value."""

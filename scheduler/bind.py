@@ -208,9 +208,10 @@ class Packed:
             raise ValueError(f"the call was recorded with outputs={len(self.outputs)} and returned {len(parts)}")
         for slot, part in zip(self.outputs, parts, strict=True):
             values[slot] = part
-        if values[-2].traced:
+        state = values[-2]  # None while a plan is captured
+        if state is not None and state.traced:
             for slot in self.outputs:
-                values[-2].measure_slot(slot)
+                state.measure_slot(slot)
 
 
 def _parts(result: Any) -> list[Any]:

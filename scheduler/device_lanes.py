@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.devices import LaunchQueue, Mark
 from plait.errors import DeviceLost, OutOfMemory
-from plait.scheduler.clock import CLOCK_NS, Clock
+from plait.scheduler.clock import Clock
 from plait.scheduler.crossing import begin_out, owned, transferred
 from plait.scheduler.device_plan import LAUNCH, LOOP, OUT, stream_name, transfer_call
 from plait.scheduler.expand import Transfer
@@ -230,6 +230,7 @@ class DeviceLanes:
             if not traced:
                 return queue.record_here(False) if flight.part.records[position] else None
             event = queue.record_here(True)
+            state.enqueued[position] = perf_counter_ns()
             state.stamps[position] = start, event
             state.measure_slot(plan.outs[position])
             return event
@@ -265,6 +266,8 @@ class DeviceLanes:
                     item = state.plan.item(position)
                     assert isinstance(item, Transfer)
                     value, copies = begin_out(tail.queue, state.values[item.source_slot])
+                    if state.traced:
+                        state.enqueued[position] = perf_counter_ns()
                 except BaseException as raised:
                     error = raised
                 self._lock.acquire()
@@ -388,11 +391,11 @@ class DeviceLanes:
     def _set_clock(self, place: int) -> None:
         """Let this thread set the device's clock against the host's, if that has not been done lately."""
         clock = self._clocks.get(place)
-        if clock is None or perf_counter_ns() - clock.host_ns > CLOCK_NS:
+        if clock is None or clock.is_old:
             device = self.devices[place - 1]
             self._lock.release()
             try:
-                fresh = Clock(device)
+                fresh = Clock(device, clock)
             except Exception:  # a device that cannot be asked fails the items too, and says so there
                 fresh = None
             self._lock.acquire()

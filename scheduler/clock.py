@@ -28,7 +28,7 @@ class Clock:
         finally:
             device.give_back(queue)
         self.error_ns, self.host_ns, self.event = min(found, key=lambda each: each[0])
-        self.rate = 1.0 if before is None else before.rate
+        self.rate: float = 1.0 if before is None else before.rate
         self.compared = False
         if before is not None:
             elapsed = LaunchQueue.elapsed_ms(before.event, self.event) * 1e6

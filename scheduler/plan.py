@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ from plait.scheduler.expand import HOST, Expansion, Transfer, expand, unexpanded
 from plait.scheduler.explain import explain
 from plait.scheduler.place import Places, place_items
 from plait.scheduler.policies import Policy, find_policy
+
+if TYPE_CHECKING:
+    from plait.scheduler.memory import MemoryUse
 
 COMPUTE, COPY, LOOP = 0, 1, 2
 KIND_WORDS = ("compute", "copy", "loop")
@@ -170,6 +173,13 @@ class Plan:
         from plait.scheduler.capture import capture_plan  # noqa: PLC0415  capture imports this module
 
         return capture_plan(self)
+
+    @functools.cached_property
+    def memory(self) -> Mapping[str, MemoryUse]:
+        """Per memory space, the bytes that a run of the plan needs there, told before it runs."""
+        from plait.scheduler.memory.usage import plan_memory  # noqa: PLC0415  which imports this package
+
+        return plan_memory(self)
 
     def explain(self) -> str:
         """In words: what runs where, in what order, and what each item waits for."""

@@ -104,7 +104,7 @@ def build_report(trace: Trace) -> Report:
         critical_path_s=float(length),
         bound_s=max(bound for _, bound in bounds),
         copies_hidden=_hidden(records),
-        peak_bytes=peak,
+        peak_bytes=peak if trace.peak_bytes is None else trace.peak_bytes,
         critical_items_s=tuple(float(cost[index]) for index in path),
         bounds=bounds,
         peak_holders=holders,
@@ -154,7 +154,7 @@ def _uses(trace: Trace, waits: Waits) -> tuple[StreamUse, ...]:
     return tuple(found)
 
 
-def _peak(trace: Trace) -> tuple[int | None, tuple[tuple[str, int], ...]]:
+def _peak(trace: Trace) -> tuple[int, tuple[tuple[str, int], ...]]:
     """The most bytes held at once, and who held most of them then."""
     times, levels = memory_levels(trace)
     if not len(levels):

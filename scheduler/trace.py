@@ -48,7 +48,8 @@ class Trace:
     ``names`` and ``sites`` are by item. ``edges`` are the waits between items. ``held`` has a record per array that
     the run held: from when to when, its bytes, and who (index into ``holders``). ``stalls`` are ``(start_ns, end_ns,
     nbytes)`` of the times at which items were held back until that many bytes were free. ``epoch_ns`` is the begin in
-    nanoseconds since 1970, ``cores`` how many the process could use.
+    nanoseconds since 1970, ``cores`` how many the process could use. ``peak_bytes`` is what a memory limit on the host
+    counted at most, None without one: then the peak is that of ``held``.
     """
 
     records: Records
@@ -66,6 +67,7 @@ class Trace:
     stalls: tuple[tuple[int, int, int], ...] = ()
     epoch_ns: int = 0
     cores: int = 0
+    peak_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if len(self.details) != len(self.records):

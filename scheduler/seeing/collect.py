@@ -50,6 +50,7 @@ def build_trace(plan: Plan, state: RunState, streams: tuple[str, ...]) -> Trace:
         stalls=tuple((low - begin, high - begin, nbytes) for low, high, nbytes in state.stalls),
         epoch_ns=time.time_ns() - time.perf_counter_ns() + begin,
         cores=usable_cores(),
+        peak_bytes=state.memory.peak[0] if state.memory is not None and state.memory.limited[0] else None,
     )
 
 

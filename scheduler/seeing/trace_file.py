@@ -56,6 +56,7 @@ def _data(trace: Trace) -> dict[str, Any]:
         "makespan_ns": trace.makespan_ns,
         "epoch_ns": trace.epoch_ns,
         "cores": trace.cores,
+        "peak_bytes": trace.peak_bytes,
         "streams": list(trace.streams),
         "names": list(trace.names),
         "sites": {"known": list(sites), "of": [sites[site] for site in trace.sites]},
@@ -109,4 +110,5 @@ def _trace(data: dict[str, Any]) -> Trace:
         stalls=tuple((int(low), int(high), int(nbytes)) for low, high, nbytes in data["stalls"]),
         epoch_ns=int(data["epoch_ns"]),
         cores=int(data["cores"]),
+        peak_bytes=None if data["peak_bytes"] is None else int(data["peak_bytes"]),
     )

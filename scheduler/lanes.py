@@ -32,7 +32,7 @@ LOOK_S, LOOK_LONGEST_S = 200e-6, 5e-3  # how often a watching lane looks whether
 class Lane:
     """One host stream as the dispatcher sees it."""
 
-    __slots__ = ("busy", "entered", "index", "kind", "retired", "since_ns", "stream")
+    __slots__ = ("busy", "entered", "index", "kind", "position", "retired", "since_ns", "state", "stream")
 
     def __init__(self, index: int, kind: int, stream: HostStream) -> None:
         self.index = index
@@ -42,6 +42,8 @@ class Lane:
         self.entered = False  # at work
         self.retired = False
         self.since_ns = 0
+        self.state: RunState | None = None  # the run it serves
+        self.position = -1  # the item it is in; -1: the one under the cursor of its straight run
 
 
 class Dispatcher:
@@ -278,6 +280,7 @@ class Dispatcher:
                 if self._serving[COMPUTE] > 1:
                     self._set_crowded(True)
                 began = perf_counter_ns()
+                lane.state, lane.position = state, -1
                 if not state.prepared:
                     self._prepare(lane, state)
                 if state.memory is not None and state.memory.moves[kind]:
@@ -287,6 +290,7 @@ class Dispatcher:
                     serve = self._devices.serve
                 state.context.copy().run(serve, lane, state)
                 lane.since_ns = 0
+                lane.state = None
                 state.vtime += perf_counter_ns() - began
                 self._serving[kind] -= 1
                 self.announce(state, joining=False)
@@ -430,6 +434,7 @@ class Dispatcher:
         served = 0
         while (position := state.pop(kind)) >= 0:
             error = None
+            lane.position = position
             lane.since_ns = started = perf_counter_ns()
             lock.release()
             try:

@@ -13,12 +13,12 @@ import trio
 from plait.errors import PlaitError, RunCancelled, RunFailed, WorkError
 from plait.graph import BufferSlice
 from plait.scheduler.bind import Attempts, Packed, work_error
-from plait.scheduler.explain import kind_word
 from plait.scheduler.memory import SpaceUse
 from plait.scheduler.plan import Plan
 from plait.scheduler.report import Report
 from plait.scheduler.seeing.collect import build_trace
-from plait.scheduler.state import DONE, FAILED, RUNNING, SKIPPED, STATUS_WORDS, WAITING, RunState
+from plait.scheduler.seeing.why import why
+from plait.scheduler.state import DONE, FAILED, RUNNING, SKIPPED, WAITING, RunState
 from plait.scheduler.trace import Trace
 
 if TYPE_CHECKING:
@@ -132,28 +132,13 @@ class Run:
         return Progress(total, count(DONE), count(RUNNING), count(FAILED), skipped)
 
     def why(self, item: str) -> str:
-        """In words, why the item called ``item`` has not started, or what became of it."""
+        """In words, why the item called ``item`` has not started, or what became of it; at any time.
+
+        What it waits for: other items, room in a group, memory, or a stream and who is on it.
+        """
         position = self.plan.position(item)
-        state = self._state
-        status = state.status_of(position)
-        if status != WAITING:
-            return f"{item!r} is {STATUS_WORDS[status]}" + (
-                f": {state.stop_reason}" if status == SKIPPED and state.stop_reason else ""
-            )
-        if state.stopping:
-            return f"{item!r} will not run: {state.stop_reason}"
-        offsets, sources = self.plan.waits.predecessors()
-        waits = [
-            f"{self.plan.item(int(source)).name!r} ({STATUS_WORDS[state.status_of(int(source))]})"
-            for source in sources[offsets[position] : offsets[position + 1]]
-            if state.status_of(int(source)) in (WAITING, RUNNING)
-        ]
-        if waits:
-            return f"{item!r} waits for {', '.join(waits)}"
-        full = [name for name, waiting in state.group_wait.items() if position in waiting]
-        if full:
-            return f"{item!r} is ready and waits for room in group {full[0]!r}"
-        return f"{item!r} is ready and waits for a free {kind_word(self.plan.kinds[position])} stream"
+        with self._scheduler.dispatcher.lock:
+            return why(self._scheduler.dispatcher, self._state, position)
 
     @property
     def trace(self) -> Trace:

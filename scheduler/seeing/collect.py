@@ -135,7 +135,7 @@ def _held(plan: Plan, end: Longs, sizes: Longs, begin: int, makespan: int) -> tu
         if buffer.kind == BUFFER:
             first[buffer.index] = 0
     last[plan.keep] = makespan
-    there = np.flatnonzero(sizes)
+    there = np.flatnonzero(sizes[:-2])  # the last two are the run itself, and what nobody reads
     held = np.empty(len(there), dtype=HELD)
     held["start_ns"], held["end_ns"], held["nbytes"] = first[there], last[there], sizes[there]
     held["holder"] = np.arange(len(there))

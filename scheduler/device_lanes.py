@@ -112,6 +112,7 @@ class DeviceLanes:
         assert flight is not None, "a device item in a plan without devices"
         late = flight.part.late
         others = [state.ready[kind] for kind in (*state.lane_kinds, LOOP) if kind != lane.kind]
+        enqueue = self._enqueue_named if self._dispatcher.ranges else self._enqueue
         untold: dict[int, tuple[Tail, int]] = {}
         dead: list[Any] = []
         began = perf_counter_ns()
@@ -133,7 +134,7 @@ class DeviceLanes:
             self._lock.release()
             event, error = None, None
             try:
-                event = self._enqueue(state, position, tail, waits)
+                event = enqueue(state, position, tail, waits)
             except BaseException as raised:  # whatever it is, it is the item's failure
                 error = raised
             self._lock.acquire()
@@ -255,6 +256,10 @@ class DeviceLanes:
             state.stamps[position] = start, event
             state.measure_slot(plan.outs[position])
             return event
+
+    def _enqueue_named(self, state: RunState, position: int, tail: Tail, waits: list[Any]) -> Any:
+        with tail.queue.named(state.plan.item(position).name):
+            return self._enqueue(state, position, tail, waits)
 
     # ---- copying out ------------------------------------------------------------------------------------------
 

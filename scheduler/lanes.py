@@ -17,6 +17,7 @@ from plait.devices import HostStream, usable_cores
 from plait.scheduler.device_lanes import DeviceLanes
 from plait.scheduler.device_plan import ROLE_WORDS
 from plait.scheduler.plan import COMPUTE, COPY, LOOP
+from plait.scheduler.seeing.nesting import CURRENT
 from plait.scheduler.state import SKIPPED, RunState
 from plait.scheduler.straight import run_straight
 
@@ -80,6 +81,7 @@ class Dispatcher:
         self._cores = usable_cores()
         self._devices: DeviceLanes | None = None
         self._closing: Callable[[], None] | None = None
+        self.ranges = False  # whether device items are named in the vendor's tools
         self.memory: Arbiter | None = None
 
     # ---- called from the trio thread --------------------------------------------------------------------------
@@ -288,7 +290,9 @@ class Dispatcher:
                 serve = self._serve_straight if state.straight else self._serve_counted
                 if self._devices is not None and kind > LOOP:
                     serve = self._devices.serve
-                state.context.copy().run(serve, lane, state)
+                context = state.context.copy()
+                context.run(CURRENT.set, (state, lane))
+                context.run(serve, lane, state)
                 lane.since_ns = 0
                 lane.state = None
                 state.vtime += perf_counter_ns() - began

@@ -17,6 +17,7 @@ from plait.scheduler.memory import SpaceUse
 from plait.scheduler.plan import Plan
 from plait.scheduler.report import Report
 from plait.scheduler.seeing.collect import build_trace
+from plait.scheduler.seeing.nesting import CURRENT
 from plait.scheduler.seeing.why import why
 from plait.scheduler.state import DONE, FAILED, RUNNING, SKIPPED, WAITING, RunState
 from plait.scheduler.trace import Trace
@@ -69,6 +70,8 @@ class Run:
         self._observed = False
         self._cancelled = False
         self._trace: Trace | None = None
+        self._span: Any = None
+        self._watchdog = trio.CancelScope(shield=True)  # also what is drained after a cancel is watched
 
     def __repr__(self) -> str:
         return f"<Run of {self.plan.program.graph.name!r}: {self.progress}>"
@@ -148,8 +151,12 @@ class Run:
             raise PlaitError("this run was not traced: open the scheduler with trace=True")
         if not self.done:
             raise PlaitError("the trace is complete when the run has ended: await the run first")
+        return self.finished_trace()
+
+    def finished_trace(self) -> Trace:
+        """``trace``, for who knows that there is one."""
         if self._trace is None:
-            self._trace = build_trace(self.plan, state, tuple(self._scheduler.stream_names))
+            self._trace = build_trace(self.plan, self._state, tuple(self._scheduler.stream_names))
         return self._trace
 
     def report(self) -> Report:
@@ -209,6 +216,7 @@ class Run:
     async def _loop_item(self, position: int) -> None:
         """Await one ``async def`` item on this loop."""
         state = self._state
+        CURRENT.set((state, position))
         call, values = self.plan.calls[position], self._state.values
         dispatcher = self._scheduler.dispatcher
         started = perf_counter_ns()
@@ -316,6 +324,7 @@ class Run:
         state.errors.clear()  # a traceback holds its frames, and those hold values
         plan.program.graph.running -= 1
         self._scheduler.forget(self)
+        self._scheduler.observer.ended(self)
         self._finished.set()
         for event in self._watched.values():
             event.set()

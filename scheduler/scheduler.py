@@ -6,6 +6,7 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
+from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,6 +25,7 @@ from plait.scheduler.place import Places
 from plait.scheduler.plan import Plan, collector_paused, compile_plan
 from plait.scheduler.policies import Policy, find_policy
 from plait.scheduler.run import Outputs, Run
+from plait.scheduler.seeing.observe import Observer
 from plait.scheduler.state import RunState
 
 COPY_STREAMS = 2
@@ -42,8 +44,12 @@ class Scheduler:
         trace: bool,
         nursery: trio.Nursery,
         memory_limit: MemoryLimit = None,
+        observer: Observer | None = None,
+        ranges: bool = False,
     ) -> None:
         self._devices = devices
+        self.observer = observer or Observer()
+        self.observer.devices = lambda: self._devices or ()
         self._has_lanes = False
         self._policy = policy
         self._on_error = on_error
@@ -61,6 +67,7 @@ class Scheduler:
         self._copy = [host.stream(kind="copy", name=f"host/copy:{k}") for k in range(COPY_STREAMS)]
         self.stream_names = [*(stream.name for stream in [*self._compute, *self._copy]), "loop"]
         self.dispatcher = Dispatcher(self._compute, self._copy, self._post, self._crowd)
+        self.dispatcher.ranges = ranges
         self._bound: AbstractContextManager[None] | None = None
         self._sizes: WeakKeyDictionary[Plan, list[int]] = WeakKeyDictionary()
         self._limits: list[int | None] | None = None
@@ -93,8 +100,10 @@ class Scheduler:
             program = graph.program()
             plan = graph.plans.get(self)
             if not isinstance(plan, Plan) or plan.program is not program:
+                began = perf_counter()
                 plan = compile_plan(program, self._needed(program), (len(self._compute), len(self._copy)), self._policy)
                 graph.plans[self] = plan
+                self.observer.compiled(graph.name, len(plan.calls), perf_counter() - began)
         return plan
 
     def start(
@@ -143,6 +152,7 @@ class Scheduler:
         run = Run(self, plan, state, timeout)
         self._runs[state] = run
         plan.program.graph.running += 1
+        self.observer.began(run, self, self._nursery)
         self._nursery.start_soon(run._drive, name=f"run of {plan.program.graph.name}")
         return run
 
@@ -231,6 +241,7 @@ class Scheduler:
             await closed.wait()
         self._bound_blas(False)
         self.dispatcher.close_devices()
+        self.observer.close()
         if self.dispatcher.memory is not None:
             self.dispatcher.memory.file.close()
         for stream in [*self._compute, *self._copy]:
@@ -252,6 +263,9 @@ async def open_scheduler(
     memory_limit: MemoryLimit = None,
     on_error: str = "stop",
     trace: bool = True,
+    stall_after: float | None = None,
+    telemetry: bool | str = False,
+    ranges: bool = False,
 ) -> AsyncIterator[Scheduler]:
     """A scheduler over ``devices`` ("all", a name, or several) with ``streams`` compute streams on each.
 
@@ -259,6 +273,11 @@ async def open_scheduler(
     for each GPU, or for the host where there is no other device; or a mapping from device names to such. The caller's
     own arrays do not count. Items for which there is no room wait, and what is not in use is moved away: from a device
     to the host, from the host to a file.
+
+    ``stall_after``: a run in which nothing has happened for so many seconds says once what it waits for, in the log
+    ``plait.scheduler`` or else on standard error. ``telemetry``: metrics and a span for each run by OpenTelemetry's
+    API; "items" for a span for each item too. ``ranges``: device items are named in the vendor's tools (NVTX, ROCTX)
+    while they are enqueued.
 
     Leaving the block waits for the runs that are under way; leaving it by an error or a cancel stops them. Either way
     nothing of them is left running. A run that failed and was never awaited raises its RunFailed here.
@@ -268,9 +287,10 @@ async def open_scheduler(
     find_policy(policy)
     _checked_on_error(on_error)
     chosen = _chosen(devices)
+    observer = Observer(stall_after, telemetry)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, memory_limit)
+        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, memory_limit, observer, ranges)
         try:
             yield scheduler
         except BaseException as error:

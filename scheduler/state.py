@@ -19,6 +19,7 @@ from plait.graph import BUFFER, INPUT
 from plait.scheduler.bind import Values
 from plait.scheduler.flight import Flight
 from plait.scheduler.plan import COMPUTE, COPY, LOOP, Plan
+from plait.scheduler.seeing.nesting import parent_item
 
 if TYPE_CHECKING:
     from plait.scheduler.memory import Arbiter, Residency
@@ -58,6 +59,7 @@ class RunState:
         self.prepared = not plan.host_made and not plan.program.mutated and not self.fetched
         self.preparing = False
         self.context = contextvars.copy_context()
+        self.parent = parent_item()  # of another run, whose function started this one
         self.straight = plan.straight and grain_ns < 20_000 and arbiter is None
         self.owned = False
         self.cursor = self.promoted_at = 0

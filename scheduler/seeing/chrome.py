@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from plait.scheduler.plan import KIND_WORDS
 from plait.scheduler.seeing.waits import CAUSES, Waits, find_waits
 from plait.scheduler.trace import Trace
 
-KIND_WORDS = ("compute", "copy", "loop")
 _STALLS = 10_000  # lanes above the streams' own: memory stalls, and the further lanes of a stream
 Event = dict[str, Any]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from plait.scheduler.device_lanes import WINDOW
 from plait.scheduler.explain import kind_word
 from plait.scheduler.plan import COMPUTE, LOOP
+from plait.scheduler.seeing.nesting import lane_position
 from plait.scheduler.seeing.units import format_bytes, format_seconds
 from plait.scheduler.state import FAILED, RUNNING, SKIPPED, STATUS_WORDS, WAITING, RunState
 
@@ -136,7 +137,7 @@ def working(dispatcher: Dispatcher, kind: int = COMPUTE) -> Iterator[tuple[Lane,
     for lane in dispatcher.lanes:
         if lane.kind == kind and lane.state is not None:
             state = lane.state
-            position = state.cursor if lane.position < 0 else lane.position
+            position = lane_position(lane, state)
             if position < len(state.plan.calls):
                 yield lane, (state, position)
 

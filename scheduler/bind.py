@@ -327,7 +327,9 @@ def _holds_buffers(arg: Any, literals: Mapping[int, int]) -> bool:
     return False
 
 
-def work_error(item: WorkItem | Transfer, cause: BaseException, device: str | None, stream: str | None) -> WorkError:
+def work_error(
+    item: WorkItem | Transfer, cause: BaseException, device: str | None, stream: str | None, inputs: Sequence[str] = ()
+) -> WorkError:
     """The WorkError of ``item``: one line that says where, with the original exception as the cause."""
     causes = cause.causes if isinstance(cause, Attempts) else [cause]
     last = causes[-1]
@@ -340,4 +342,5 @@ def work_error(item: WorkItem | Transfer, cause: BaseException, device: str | No
         stream=stream,
         site=item.site,
         causes=causes,
+        inputs=inputs,
     )

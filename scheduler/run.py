@@ -291,7 +291,13 @@ class Run:
         state, plan = self._state, self.plan
         device, streams = plan.device, self._scheduler.stream_names
         errors = [
-            work_error(plan.item(position), error, plan.place(position), streams[lane] if lane >= 0 else None)
+            work_error(
+                plan.item(position),
+                error,
+                plan.place(position),
+                streams[lane] if lane >= 0 else None,
+                state.failed_inputs.get(position, ()),
+            )
             if position >= 0
             else WorkError(str(error), item="(buffers)", device=device, causes=[error])
             for position, error, lane in state.errors

@@ -19,6 +19,7 @@ from plait.graph import BUFFER, INPUT
 from plait.scheduler.bind import Values
 from plait.scheduler.flight import Flight
 from plait.scheduler.plan import COMPUTE, COPY, LOOP, Plan
+from plait.scheduler.seeing.failed_inputs import describe_inputs
 from plait.scheduler.seeing.nesting import parent_item
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class RunState:
         self.flight = None if plan.on_device is None else Flight(self, plan.on_device)
         self.failed_at = -1
         self.errors: list[tuple[int, BaseException, int]] = []
+        self.failed_inputs: dict[int, tuple[str, ...]] = {}
         self.joins: list[Any] = []  # driver events of the caller's own streams, which device work starts behind
         self.stop_reason: str | None = None
         self.outputs_left = {name: len(writers) for name, writers in plan.output_positions.items()}
@@ -290,6 +292,7 @@ class RunState:
     def fail(self, position: int, error: BaseException, lane: int, dead: list[Any]) -> None:
         """An item failed: stop the run, or skip what any path joins to it."""
         self.errors.append((position, error, lane))
+        self.failed_inputs[position] = describe_inputs(self.plan, position, self.values)
         if self.straight:
             self.failed_at = position
             if not self.isolate:

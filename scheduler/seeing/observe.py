@@ -25,7 +25,10 @@ class Observer:
             raise PlanError(f"stall_after must be a positive number of seconds or None, not {stall_after!r}")
         self.devices: Callable[[], Iterable[Device]] = tuple
         self._stall_after = stall_after
-        self._telemetry = find_telemetry(telemetry, lambda: self.devices())
+        self._telemetry = find_telemetry(telemetry, self._devices_now)
+
+    def _devices_now(self) -> Iterable[Device]:
+        return self.devices()
 
     def compiled(self, graph: str, items: int, seconds: float) -> None:
         """A plan was made."""

@@ -8,6 +8,7 @@ and asks of each piece what was going on in it. Slow, and easy to believe.
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -31,7 +32,7 @@ def read(path: str | Path) -> dict[str, Any]:
 def pieces(moments: list[int], makespan: int) -> list[tuple[int, int]]:
     """The run cut at these moments."""
     cuts = sorted({0, makespan, *(moment for moment in moments if 0 < moment < makespan)})
-    return list(zip(cuts, cuts[1:], strict=False))
+    return list(itertools.pairwise(cuts))
 
 
 def figures(path: str | Path) -> dict[str, Any]:
@@ -70,14 +71,9 @@ def figures(path: str | Path) -> dict[str, Any]:
 
 
 def kind(stream: str) -> str:
-    """``host/compute`` of ``host/compute:1``; the loop's stream has no device in its name."""
-    return (
-        stream.split(":", maxsplit=1)[0]
-        if stream.startswith("host/")
-        else stream.rsplit(":", 1)[0]
-        if stream[-1].isdigit()
-        else stream
-    )
+    """``host/compute`` of ``host/compute:1``; the loop's stream has no number."""
+    head, colon, number = stream.rpartition(":")
+    return head if colon and number.isdigit() else stream
 
 
 def covers(rows: list[dict[str, Any]], part: tuple[int, int]) -> bool:

@@ -23,6 +23,7 @@ from plait.scheduler.seeing.waits import Waits
 from plait.scheduler.trace import Trace
 
 _LEAST_SHARE = 0.05
+_FEW = 100  # items, of which it means nothing that most are tiny
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def _host(trace: Trace, waits: Waits, parts: list[Part]) -> tuple[str, str]:
     tiny &= spans < TINY_NS
     in_items = sum(part.end_ns - part.start_ns for part in parts if part.record >= 0)
     gaps = sum(part.end_ns - part.start_ns for part in parts) - in_items
-    if in_items >= gaps and tiny.any():
+    if in_items >= gaps or 2 * int(tiny.sum()) >= len(spans) > _FEW:
         mean = format_seconds(float(spans[tiny].mean()) / 1e9)
         return (
             f"{int(tiny.sum())} of {len(spans)} items took {mean} on average, "

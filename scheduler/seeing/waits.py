@@ -22,8 +22,8 @@ class Waits:
 
     ``ready`` is when all that the item waited for had ended, ``blocker`` the record that ended last of these,
     ``before`` the record that its stream ran before it. ``spent`` has nanoseconds between ready and start by cause,
-    shape (records, 4): held back for memory, for room in a group, for its stream, and none of these, which is the
-    host's own delay.
+    shape (records, 4): held back for memory, for room in a group, until what its stream ran before it had ended, and
+    none of these, which is the host's own delay.
     """
 
     ready: Longs

@@ -224,7 +224,7 @@ class RunState:
         ready = self.ready[kind]
         while ready and not self.stopping:
             position = ready[0]
-            full = self._full(position) if position in self.plan.groups else None
+            full = self.full_group(position) if position in self.plan.groups else None
             if self.status[position] == WAITING and full is None:
                 return position
             heappop(ready)
@@ -232,7 +232,7 @@ class RunState:
                 heappush(self.group_wait.setdefault(full, []), position)
         return -1
 
-    def _full(self, position: int) -> str | None:
+    def full_group(self, position: int) -> str | None:
         """The first of the item's groups that has no room."""
         limits = self.plan.program.group_limits
         return next((name for name in self.plan.groups[position] if self.group_use[name] >= (limits[name] or 0)), None)

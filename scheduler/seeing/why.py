@@ -72,7 +72,7 @@ def _before(state: RunState, position: int) -> list[int]:
 
 
 def _group(state: RunState, position: int) -> Cause | None:
-    full = next((name for name, waiting in state.group_wait.items() if position in waiting), None)
+    full = state.full_group(position) if position in state.plan.groups else None
     if full is None:
         return None
     holders = [each for each, names in state.plan.groups.items() if full in names and state.status_of(each) == RUNNING]

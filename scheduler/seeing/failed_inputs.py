@@ -71,7 +71,7 @@ def _described(name: str, value: Any, declared: Buffer | BufferSlice | None) -> 
         words += [str(getattr(value, "dtype", type(value).__name__)), str(getattr(value, "shape", ""))]
     elif declared is not None and value is None:
         buffer = declared.buffer if isinstance(declared, BufferSlice) else declared
-        words += [str(each) for each in (buffer.dtype, declared.shape) if each is not None]
+        words += [str(each) for each in (buffer.dtype, declared.shape) if each is not None] or ["None"]
     else:
         text = repr(value) if type(value) in _SHORT else ""
         words.append(text if text and len(text) <= _LONGEST else f"{type(value).__module__}.{type(value).__qualname__}")

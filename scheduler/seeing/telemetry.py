@@ -8,7 +8,7 @@ item.
 
 from __future__ import annotations
 
-import weakref
+import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from plait.scheduler.run import Run
 
 _GRAPH = "plait.graph.name"
+_SECONDS = [1e-5, 1e-4, 1e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0]
+_BYTES = [float(1 << shift) for shift in range(10, 42, 3)]
+
+# An observer belongs to the process: the API keeps the first of a name and cannot take it back. The lock guards the
+# set, which exporters read on threads of their own.
+_lock = threading.Lock()
+_open: set[Telemetry] = set()
 
 
 def find_telemetry(telemetry: bool | str, devices: Callable[[], Iterable[Device]]) -> Telemetry | None:
@@ -43,28 +50,25 @@ class Telemetry:
         from opentelemetry import metrics, trace  # noqa: PLC0415  an extra
 
         self._items = items
-        self._devices: Callable[[], Iterable[Device]] | None = devices
+        self._devices = devices
         self._tracer = trace.get_tracer("plait")
         meter = metrics.get_meter("plait")
-        self._duration = meter.create_histogram("plait.run.duration", unit="s", description="Time of runs")
-        self._compile = meter.create_histogram("plait.compile.duration", unit="s", description="Time of compiling")
+        seconds: dict[str, Any] = {"unit": "s", "explicit_bucket_boundaries_advisory": _SECONDS}
+        nbytes: dict[str, Any] = {"unit": "By", "explicit_bucket_boundaries_advisory": _BYTES}
+        self._duration = meter.create_histogram("plait.run.duration", description="Time of runs", **seconds)
+        self._compile = meter.create_histogram("plait.compile.duration", description="Time of compiling", **seconds)
         self._active = meter.create_up_down_counter("plait.run.active", unit="{run}", description="Runs under way")
         self._count = meter.create_counter("plait.item.count", unit="{item}", description="Items that ended, by state")
         self._copied = meter.create_counter("plait.copy.io", unit="By", description="Bytes that traced runs copied")
-        self._peak = meter.create_histogram("plait.run.memory.peak", unit="By", description="Peaks of traced runs")
-        # The API cannot take an observer back, and what it observes must not be kept alive by that.
-        own = weakref.ref(self)
-        for name, unit, figure, description, make in (
-            (
-                "plait.memory.usage",
-                "By",
-                "in_use",
-                "Bytes that allocators gave",
-                meter.create_observable_up_down_counter,
-            ),
-            ("plait.memory.allocations", "{allocation}", "allocations", "Allocations", meter.create_observable_counter),
-        ):
-            make(name, callbacks=[_observer(own, figure)], unit=unit, description=description)
+        self._peak = meter.create_histogram("plait.run.memory.peak", description="Peaks of traced runs", **nbytes)
+        meter.create_observable_up_down_counter(
+            "plait.memory.usage", [_observe_usage], "By", "Bytes that allocators gave"
+        )
+        meter.create_observable_counter(
+            "plait.memory.allocations", [_observe_allocations], "{allocation}", "Allocations so far"
+        )
+        with _lock:
+            _open.add(self)
 
     def compiled(self, graph: str, seconds: float) -> None:
         """A plan was made."""
@@ -112,30 +116,38 @@ class Telemetry:
         context = set_span_in_context(span)
         columns = (trace.records[name].tolist() for name in ("item", "stream", "kind", "start_ns", "end_ns"))
         for item, stream, kind, start, end in zip(*columns, strict=True):
-            attributes = {"plait.stream.name": trace.streams[stream], "plait.item.kind": KIND_WORDS[kind]}
+            attributes: dict[str, Any] = {
+                "plait.stream.name": trace.streams[stream],
+                "plait.item.kind": KIND_WORDS[kind],
+            }
             if trace.sites:
-                attributes["code.file.path"], _, line = trace.sites[item].rpartition(":")
-                attributes["code.line.number"] = line
+                path, _, line = trace.sites[item].rpartition(":")
+                attributes |= {"code.file.path": path, "code.line.number": int(line)}
             began = trace.epoch_ns + start
             child = self._tracer.start_span(trace.names[item], context, attributes=attributes, start_time=began)
             child.end(trace.epoch_ns + end)
 
     def close(self) -> None:
         """Observe nothing more."""
-        self._devices = None
+        with _lock:
+            _open.discard(self)
 
-    def figures(self, figure: str) -> list[tuple[int, str]]:
-        """One figure of each device's allocator, with the device's name."""
-        devices = self._devices() if self._devices is not None else ()
-        return [(device.allocator.statistics()[figure], device.name) for device in devices]
+    def figures(self, figure: str) -> dict[str, int]:
+        """One figure of each device's allocator, by the device's name."""
+        return {device.name: device.allocator.statistics()[figure] for device in self._devices()}
 
 
-def _observer(own: weakref.ref[Telemetry], figure: str) -> Callable[[Any], list[Any]]:
-    def observe(options: Any) -> list[Any]:
-        from opentelemetry.metrics import Observation  # noqa: PLC0415  an extra
+def _observed(figure: str) -> list[Any]:
+    from opentelemetry.metrics import Observation  # noqa: PLC0415  an extra
 
-        telemetry = own()
-        found = [] if telemetry is None else telemetry.figures(figure)
-        return [Observation(value, {"plait.device.name": name}) for value, name in found]
+    with _lock:
+        found = {name: value for telemetry in _open for name, value in telemetry.figures(figure).items()}
+    return [Observation(value, {"plait.device.name": name}) for name, value in found.items()]
 
-    return observe
+
+def _observe_usage(options: Any) -> list[Any]:
+    return _observed("in_use")
+
+
+def _observe_allocations(options: Any) -> list[Any]:
+    return _observed("allocations")

@@ -124,8 +124,8 @@ async def test_runs_that_wait_for_each_others_stream_are_named_as_a_cycle(mock_c
         run = scheduler.start(outer)
         await trio.to_thread.run_sync(entered.wait, 20)
         await pass_time(mock_clock, 2 * STALL)
-        of_inner = next(message for message in warnings(caplog) if "run of graph 'inner'" in message)
-        of_outer = next(message for message in warnings(caplog) if "run of graph 'outer'" in message)
+        of_inner = next(text for text in warnings(caplog) if text.startswith("run of graph 'inner'"))
+        of_outer = next(text for text in warnings(caplog) if text.startswith("run of graph 'outer'"))
         assert "'small' is ready and waits for" in of_inner and "behind 'big' of graph 'outer'" in of_inner
         assert "'big' is running" in of_outer and "it started the run of graph 'inner'" in of_outer
         for message in (of_inner, of_outer):

@@ -43,7 +43,7 @@ class Scheduler:
         on_error: str,
         trace: bool,
         nursery: trio.Nursery,
-        memory_limit: MemoryLimit = None,
+        limits: list[int | None] | None = None,
         observer: Observer | None = None,
         ranges: bool = False,
     ) -> None:
@@ -70,11 +70,9 @@ class Scheduler:
         self.dispatcher.ranges = ranges
         self._bound: AbstractContextManager[None] | None = None
         self._sizes: WeakKeyDictionary[Plan, list[int]] = WeakKeyDictionary()
-        self._limits: list[int | None] | None = None
-        if memory_limit is not None:
-            names = Places(self.devices).names
-            self._limits = checked_limits(memory_limit, self.devices, names)
-            self.dispatcher.memory = Arbiter(names, self._limits, self.dispatcher.look_again)
+        self._limits = limits
+        if limits is not None:
+            self.dispatcher.memory = Arbiter(Places(self.devices).names, limits, self.dispatcher.look_again)
 
     @property
     def memory(self) -> dict[str, SpaceUse]:
@@ -101,7 +99,9 @@ class Scheduler:
             plan = graph.plans.get(self)
             if not isinstance(plan, Plan) or plan.program is not program:
                 began = perf_counter()
-                plan = compile_plan(program, self._needed(program), (len(self._compute), len(self._copy)), self._policy)
+                streams = len(self._compute), len(self._copy)
+                limits = self._limits
+                plan = compile_plan(program, self._needed(program), streams, self._policy, limits)
                 graph.plans[self] = plan
                 self.observer.compiled(graph.name, len(plan.calls), perf_counter() - began)
         return plan
@@ -286,11 +286,14 @@ async def open_scheduler(
         raise PlanError(f"streams must be an integer from 1 to 250, not {streams!r}")
     find_policy(policy)
     _checked_on_error(on_error)
-    chosen = _chosen(devices)
     observer = Observer(stall_after, telemetry)
+    chosen, limits = _chosen(devices), None
+    if memory_limit is not None:
+        chosen = all_devices() if chosen is None else chosen
+        limits = checked_limits(memory_limit, chosen, Places(chosen).names)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, memory_limit, observer, ranges)
+        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, limits, observer, ranges)
         try:
             yield scheduler
         except BaseException as error:

@@ -116,8 +116,10 @@ def critical(data: dict[str, Any]) -> tuple[int, list[str]]:
     return length, names
 
 
-def stalled(data: dict[str, Any], part: tuple[int, int]) -> bool:
-    return any(low <= part[0] and part[1] <= high for low, high, _ in data["stalls"])
+def stalled(data: dict[str, Any], part: tuple[int, int], begin: int = 0, end: int = sys.maxsize) -> bool:
+    """Whether a piece is in a stall that lies between two moments."""
+    stalls = [(low, high) for low, high, _ in data["stalls"] if begin <= low and high <= end]
+    return any(low <= part[0] and part[1] <= high for low, high in stalls)
 
 
 def streams(data: dict[str, Any]) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
@@ -185,7 +187,7 @@ def spent(data: dict[str, Any]) -> dict[str, int]:
             window = pieces(
                 [m for low, high, _ in data["stalls"] for m in (low, high)] + [row["ready"]], row["start_ns"]
             )
-            held = total([part for part in window if part[0] >= row["ready"] and stalled(data, part)])
+            held = total([part for part in window if stalled(data, part, row["ready"], row["start_ns"])])
             behind = max(0, min(free, row["start_ns"]) - row["ready"])
             late = row["start_ns"] - row["ready"] - held
             link = "memory" if held and held >= min(behind, late) and held >= late - min(behind, late) else "streams"

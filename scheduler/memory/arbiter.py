@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from plait.errors import OutOfMemory
 from plait.scheduler.expand import HOST
 from plait.scheduler.memory.allocation import AWAY, COMING, GONE, LEAVING, RESIDENT, Allocation
-from plait.scheduler.memory.backing import delivered
+from plait.scheduler.memory.backing import Filled, delivered
 from plait.scheduler.memory.claim import Claim
 from plait.scheduler.memory.move import Move
 from plait.scheduler.memory.residency import NEVER, Residency
@@ -173,8 +173,9 @@ class Arbiter:
                 self._gone(allocation)
                 self.forget_backing(allocation)
             return
-        space.moved_in += allocation.nbytes
-        allocation.owner.moved_in[allocation.place] += allocation.nbytes
+        if not isinstance(move.backing, Filled):
+            space.moved_in += allocation.nbytes
+            allocation.owner.moved_in[allocation.place] += allocation.nbytes
         if allocation.state != COMING:
             self._gone(allocation)
             self.forget_backing(allocation)

@@ -168,7 +168,10 @@ class Residency:
 
     def _bytes_of(self, slot: int) -> int:
         allocation = self.held[slot]
-        return allocation.nbytes if allocation is not None else _nbytes(self.state.values[slot])
+        if allocation is not None:
+            return allocation.nbytes
+        value = self.state.values[slot]
+        return max(0, self.expected[slot]) if value is None else _nbytes(value)
 
     def headroom(self, position: int, place: int) -> int:
         """What the most demanding of the earlier items that have not begun will need for its results there."""
@@ -181,12 +184,8 @@ class Residency:
             if status[other] == WAITING and other not in self.granted:
                 looked += 1
                 made = (slot for slot in self.part.made[other] if self.part.place[slot] == place)
-                most = max(most, sum(self._fixed_bytes(slot) for slot in made))
+                most = max(most, sum(self._new_bytes(other, slot)[0] for slot in made))
         return most
-
-    def _fixed_bytes(self, slot: int) -> int:
-        there = self.held[slot]
-        return 0 if there is not None and there.state == RESIDENT else max(0, self.expected[slot])
 
     def front(self, place: int) -> int:
         """The first position that uses a place and has not been let in; -1 if there is none."""

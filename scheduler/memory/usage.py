@@ -102,7 +102,7 @@ def _peak(plan: Plan, slots: list[int], size: dict[int, int]) -> int:
 def check_working_sets(plan: Plan, limits: list[int | None]) -> None:
     """PlanError, with the numbers, if an item alone needs more than a space may hold."""
     for place, limit in enumerate(limits):
-        if limit is None or not memory_part(plan).at[place]:
+        if limit is None or place >= len(plan.places) or not memory_part(plan).at[place]:
             continue
         use = _use(plan, place)
         if use.largest > limit:

@@ -42,11 +42,12 @@ def find_waits(trace: Trace) -> Waits:
     free = np.where(before < 0, 0, end[before] if count else 0)
     spent = np.zeros((count, len(CAUSES)), dtype=np.int64)
     late = np.flatnonzero(start > ready)
-    stalled = merged((low, high) for low, high, _ in trace.stalls)
     full = _full(trace)
-    for record in late.tolist() if stalled or full else ():
+    for record in late.tolist() if trace.stalls or full else ():
         low, high = int(ready[record]), int(start[record])
-        spent[record, MEMORY] = covered(stalled, low, high)
+        # An item's own stalls lie between its ready and its start; others may overlap that time too.
+        own = merged((begin, end) for begin, end, _ in trace.stalls if low <= begin and end <= high)
+        spent[record, MEMORY] = covered(own, low, high)
         if record in full:
             spent[record, LIMIT] = min(covered(full[record], low, high), high - low - int(spent[record, MEMORY]))
     left = start - ready - spent.sum(axis=1)

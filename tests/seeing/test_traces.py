@@ -39,8 +39,8 @@ def test_bytes_are_those_of_results_and_of_copies():
 
 def test_waits_have_a_cause():
     rows = [(0, 0, 0, 50), (1, 0, 50, 60), (2, 1, 70, 80), (3, 2, 95, 99)]
-    columns = made(rows, [(0, 2)], stalls=[(10, 90, 1)]).columns()
-    assert columns["waited"].tolist() == ["", "memory", "memory", "memory"]
+    columns = made(rows, [(0, 2)], stalls=[(5, 45, 1), (10, 90, 1)]).columns()
+    assert columns["waited"].tolist() == ["", "memory", "host", "memory"]
     columns = made(rows, [(0, 2)], stalls=[(80, 94, 1)]).columns()
     assert columns["waited"].tolist() == ["", "stream", "host", "host"]
     assert columns["waited_ns"].tolist() == [0, 50, 20, 95] and columns["after"].tolist() == ["", "", "i0", ""]

@@ -41,9 +41,9 @@ class Trace:
     ``records`` is a structured array, one record per item that ran, in order of start: ``item`` (index in the
     program), ``stream`` (index into ``streams``), ``kind`` (0 compute, 1 copy, 2 loop), ``start_ns`` and ``end_ns``.
     A straight run stamps the start of each item, which is the end of the one before. ``details`` stands beside it:
-    ``recorded_ns`` (when the graph was recorded, so below 0), ``enqueued_ns`` (when a device item was put in its
-    stream; on the host, where a stream takes what is ready, its start) and ``nbytes`` (of an item's results, or what a
-    copy moved; 0 if unknown).
+    ``recorded_ns`` (when it was recorded, so below 0; known of every 16th item, others have the time of the last such),
+    ``enqueued_ns`` (when a device item was put in its stream; on the host, where a stream takes what is ready, its
+    start) and ``nbytes`` (of an item's results, or what a copy moved; 0 if unknown).
 
     ``names`` and ``sites`` are by item. ``edges`` are the waits between items. ``held`` has a record per array that
     the run held: from when to when, its bytes, and who (index into ``holders``). ``stalls`` are ``(start_ns, end_ns,

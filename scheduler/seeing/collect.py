@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from plait.devices import usable_cores
 from plait.graph import BUFFER, COPY, FILL, WorkItem
+from plait.graph.graph import RECORDED_EVERY
 from plait.scheduler.device_plan import LAUNCH
 from plait.scheduler.expand import Transfer
 from plait.scheduler.trace import DETAIL, HELD, RECORD, UNKNOWN, Limit, Trace
@@ -83,9 +84,9 @@ def _details(plan: Plan, state: RunState, ran: Longs, records: npt.NDArray[Any],
     recorded = np.array(plan.program.graph.recorded_ns, dtype=np.int64)
     index = np.array([item.index if isinstance(item, WorkItem) else -1 for item in plan.work], dtype=np.int64)
     index = index[records["item"]]
-    known = (index >= 0) & (index < len(recorded))
     details["recorded_ns"] = UNKNOWN
-    details["recorded_ns"][known] = recorded[index[known]] - state.begin_ns
+    known = index >= 0
+    details["recorded_ns"][known] = recorded[index[known] // RECORDED_EVERY] - state.begin_ns
     details["enqueued_ns"] = records["start_ns"]
     details["nbytes"] = [_nbytes(plan, position, sizes) for position in ran.tolist()]
     if state.enqueued:

@@ -60,10 +60,10 @@ class Observer:
             log.debug("run of graph %r ended after %.6f s", name, (state.end_ns - state.begin_ns) / 1e9)
         elif run._cancelled:
             log.info("%s", run._error.message)
-        else:
-            log.error("%s", run._error)
+        else:  # as text: a record that is kept must not keep a traceback, whose frames hold values
+            log.error("%s", str(run._error))
         for error in run._outputs.failed:
-            log.error("%s", error)
+            log.error("%s", str(error))
         if self._telemetry is not None:
             self._telemetry.ended(run, run._span)
 

@@ -19,7 +19,7 @@ def test_items_are_recorded_then_ready_then_enqueued_then_started_then_finished(
         assert len(frame) == 36 and (frame.recorded_ns < 0).all()
         assert (frame.ready_ns >= 0).all() and (frame.ready_ns <= frame.enqueued_ns).all()
         assert (frame.enqueued_ns <= frame.start_ns).all() and (frame.start_ns <= frame.end_ns).all()
-        assert frame.recorded_ns.is_unique and frame.start_ns.is_monotonic_increasing
+        assert frame.recorded_ns.nunique() == 3 and frame.start_ns.is_monotonic_increasing  # every 16th is stamped
         ends = dict(zip(frame.item, frame.end_ns, strict=True))
         assert all(ends[row.after] == row.ready_ns for row in frame.itertuples() if row.after)
 

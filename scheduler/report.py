@@ -11,7 +11,7 @@ from plait.scheduler.seeing.advice import Advice, advise
 from plait.scheduler.seeing.blame import blame, by_cause
 from plait.scheduler.seeing.chrome import memory_levels
 from plait.scheduler.seeing.units import format_bytes, format_seconds, kind_of
-from plait.scheduler.seeing.waits import CAUSES, Waits, covered, find_waits, merged
+from plait.scheduler.seeing.waits import CAUSES, Waits, find_waits, merged
 from plait.scheduler.trace import Trace
 
 __all__ = ["Report", "StreamUse", "build_report", "format_bytes", "format_seconds"]
@@ -130,7 +130,6 @@ def _work_bounds(trace: Trace) -> list[tuple[str, float]]:
 def _uses(trace: Trace, waits: Waits) -> tuple[StreamUse, ...]:
     records = trace.records
     makespan = max(1, trace.makespan_ns)
-    stalls = merged((low, high) for low, high, _ in trace.stalls)
     found = []
     for index, name in enumerate(trace.streams):
         mine = np.flatnonzero(records["stream"] == index)
@@ -143,7 +142,7 @@ def _uses(trace: Trace, waits: Waits) -> tuple[StreamUse, ...]:
             if start > at:
                 ready = min(max(int(waits.ready[record]), at), start)
                 wait += ready - at
-                held = covered(stalls, ready, start)
+                held = start - ready if waits.spent[record, CAUSES.index("memory")] else 0
                 full = min(start - ready - held, int(waits.spent[record, CAUSES.index("limit")]))
                 memory, limit, host = memory + held, limit + full, host + start - ready - held - full
             busy += max(0, end - max(at, start))

@@ -116,10 +116,10 @@ def critical(data: dict[str, Any]) -> tuple[int, list[str]]:
     return length, names
 
 
-def stalled(data: dict[str, Any], part: tuple[int, int], begin: int = 0, end: int = sys.maxsize) -> bool:
-    """Whether a piece is in a stall that lies between two moments."""
-    stalls = [(low, high) for low, high, _ in data["stalls"] if begin <= low and high <= end]
-    return any(low <= part[0] and part[1] <= high for low, high in stalls)
+def own_stalls(data: dict[str, Any], row: dict[str, Any]) -> list[tuple[int, int]]:
+    """The times between its ready and its start at which an item was held back for memory."""
+    found = [(low, high) for low, high, _ in data["stalls"]]
+    return [(low, high) for low, high in found if row["ready"] <= low and high <= row["start_ns"]]
 
 
 def streams(data: dict[str, Any]) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
@@ -131,7 +131,6 @@ def streams(data: dict[str, Any]) -> tuple[dict[str, int], dict[str, dict[str, i
         if not mine:
             continue
         moments = [row[key] for row in mine for key in ("start_ns", "end_ns", "ready")]
-        moments += [moment for low, high, _ in data["stalls"] for moment in (low, high)]
         busy[name] = 0
         waiting[name] = dict.fromkeys(("wait", "memory", "host", "idle"), 0)
         for part in pieces(moments, data["makespan_ns"]):
@@ -143,7 +142,7 @@ def streams(data: dict[str, Any]) -> tuple[dict[str, int], dict[str, dict[str, i
             elif coming[0]["ready"] > part[0]:
                 waiting[name]["wait"] += part[1] - part[0]
             else:
-                waiting[name]["memory" if stalled(data, part) else "host"] += part[1] - part[0]
+                waiting[name]["memory" if own_stalls(data, coming[0]) else "host"] += part[1] - part[0]
     return busy, waiting
 
 
@@ -178,19 +177,17 @@ def spent(data: dict[str, Any]) -> dict[str, int]:
         before = max(same, key=lambda each: (each["end_ns"], each["start_ns"]), default=None)
         free = before["end_ns"] if before else 0
         latest = min(at, max(row["ready"], free, 0))
-        parts = pieces([moment for low, high, _ in data["stalls"] for moment in (low, high)] + [latest, at], at)
-        held = total([part for part in parts if part[0] >= latest and stalled(data, part)])
-        add("memory" if 2 * held > at - latest else "host", latest, at)
+        own = own_stalls(data, row)
+        add("memory" if own else "host", latest, at)
         at = latest
         causes = [each for each in rows if each["item"] in data["waits"].get(row["item"], ())]
         if before is not None and free > row["ready"]:
-            window = pieces(
-                [m for low, high, _ in data["stalls"] for m in (low, high)] + [row["ready"]], row["start_ns"]
-            )
-            held = total([part for part in window if stalled(data, part, row["ready"], row["start_ns"])])
-            behind = max(0, min(free, row["start_ns"]) - row["ready"])
-            late = row["start_ns"] - row["ready"] - held
-            link = "memory" if held and held >= min(behind, late) and held >= late - min(behind, late) else "streams"
+            own += [(min(free, row["start_ns"]), row["start_ns"])] if own else []
+            window = pieces([moment for span in own for moment in span] + [row["ready"]], row["start_ns"])
+            held = total([part for part in window if any(low <= part[0] and part[1] <= high for low, high in own)])
+            left = row["start_ns"] - row["ready"] - held
+            behind = min(max(0, min(free, row["start_ns"]) - row["ready"]), left)
+            link = "memory" if held and held >= behind and held >= left - behind else "streams"
             following = before
         else:
             link, following = "dependencies", max(causes, key=lambda each: each["end_ns"], default=None)

@@ -14,17 +14,6 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONAL = {"cupy", "dask", "matplotlib", "IPython", "scipy", "PIL", "threadpoolctl", "pytest"}
 OPTIONAL |= {"pandas", "opentelemetry", "prometheus_client"}
-    "cupy",
-    "dask",
-    "matplotlib",
-    "IPython",
-    "scipy",
-    "PIL",
-    "threadpoolctl",
-    "pytest",
-    "pandas",
-    "opentelemetry",
-}
 FOLDERS = {"api": "plait", "graph": "plait.graph", "devices": "plait.devices", "scheduler": "plait.scheduler"}
 
 

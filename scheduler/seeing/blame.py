@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from plait.scheduler.seeing.waits import LIMIT, MEMORY, Waits, covered, merged
+from plait.scheduler.seeing.waits import LIMIT, MEMORY, Waits
 from plait.scheduler.trace import Trace
 
 TINY_NS = 20_000  # an item this short is no longer than what it costs to hand it to another thread
@@ -45,7 +45,6 @@ def blame(trace: Trace, waits: Waits) -> list[Part]:
     if not len(records):
         return [Part(-1, HOST_BUSY, 0, trace.makespan_ns)] if trace.makespan_ns > 0 else []
     start, end, kind = records["start_ns"].tolist(), records["end_ns"].tolist(), records["kind"].tolist()
-    stalls = merged((low, high) for low, high, _ in trace.stalls)
     record = int(np.argmax(records["end_ns"]))
     parts: list[Part] = []
     at, link = trace.makespan_ns, CHAIN
@@ -64,7 +63,8 @@ def blame(trace: Trace, waits: Waits) -> list[Part]:
         ready, before = int(waits.ready[record]), int(waits.before[record])
         free = end[before] if before >= 0 else 0
         latest = min(at, max(ready, free, 0))
-        _gap(parts, stalls, latest, at, bool(spent[record, LIMIT]))
+        late = MEMORY_FULL if spent[record, MEMORY] else GROUP_FULL if spent[record, LIMIT] else HOST_BUSY
+        _add(parts, -1, late, latest, at)
         at = latest
         behind = before >= 0 and free > ready
         later = record
@@ -80,15 +80,6 @@ def _waited(spent: np.ndarray[tuple[int], np.dtype[np.int64]]) -> str:
     if most == MEMORY and spent[most]:
         return MEMORY_FULL
     return GROUP_FULL if most == LIMIT and spent[most] else STREAMS
-
-
-def _gap(parts: list[Part], stalls: list[tuple[int, int]], low: int, high: int, limited: bool) -> None:
-    """Time in which an item could have started and did not."""
-    held = covered(stalls, low, high)
-    if 2 * held > high - low:
-        _add(parts, -1, MEMORY_FULL, low, high)
-    else:
-        _add(parts, -1, GROUP_FULL if limited else HOST_BUSY, low, high)
 
 
 def _add(parts: list[Part], record: int, cause: str, low: int, high: int) -> None:

@@ -45,9 +45,11 @@ def find_waits(trace: Trace) -> Waits:
     full = _full(trace)
     for record in late.tolist() if trace.stalls or full else ():
         low, high = int(ready[record]), int(start[record])
-        # An item's own stalls lie between its ready and its start; others may overlap that time too.
-        own = merged((begin, end) for begin, end, _ in trace.stalls if low <= begin and end <= high)
-        spent[record, MEMORY] = covered(own, low, high)
+        # An item's own stalls lie between its ready and its start; others may overlap that time too. While it asked for
+        # nothing, since others were before it, memory kept it as well: its stream stood still.
+        own = [(begin, end) for begin, end, _ in trace.stalls if low <= begin and end <= high]
+        if own:
+            spent[record, MEMORY] = covered(merged([*own, (min(int(free[record]), high), high)]), low, high)
         if record in full:
             spent[record, LIMIT] = min(covered(full[record], low, high), high - low - int(spent[record, MEMORY]))
     left = start - ready - spent.sum(axis=1)

@@ -8,7 +8,7 @@ from plait import Graph
 from plait.scheduler import compare
 from plait.scheduler.trace import Limit
 from plait.testing import layered
-from trace_kit import made, spin, traced
+from trace_kit import calm, made, spin
 
 MS = 1_000_000
 
@@ -48,7 +48,7 @@ def too_few_streams():
 
 
 def test_a_serial_chain():
-    trace = traced(chain()).trace
+    trace = calm(chain())
     advice = first(trace)
     assert advice.cause == "dependencies" and "61 items ran one after the other" in advice.evidence
     assert "more streams will not help" in advice.change
@@ -57,12 +57,12 @@ def test_a_serial_chain():
 
 def test_copies():
     graph, inputs = copy_bound()
-    advice = first(traced(graph, inputs=inputs).trace)
+    advice = first(calm(graph, inputs=inputs))
     assert advice.cause == "copies" and "144 MiB at " in advice.evidence and "copy less" in advice.change
 
 
 def test_too_few_streams():
-    trace = replace(traced(too_few_streams(), streams=1).trace, cores=8)
+    trace = replace(calm(too_few_streams(), streams=1), cores=8)
     advice = first(trace)
     assert advice.cause == "streams" and "waited for one of 1 host/compute stream, " in advice.evidence
     assert "streams=8" in advice.change
@@ -71,7 +71,7 @@ def test_too_few_streams():
 
 
 def test_tiny_items_for_which_the_host_is_the_bottleneck():
-    advice = first(traced(layered(40, 100)).trace)
+    advice = first(calm(layered(40, 100)))
     assert (
         advice.cause == "host" and "of 4000 items took" in advice.evidence and "do more in each item" in advice.change
     )
@@ -88,6 +88,16 @@ def test_memory_stalls():
     by_name = {use.name: use for use in report.streams}
     assert by_name["host/compute:1"].memory_s == pytest.approx(0.02)
     assert made(rows).report().advice[0].cause != "memory"
+
+
+def test_a_memory_limit_that_makes_a_run_serial():
+    values = np.random.default_rng(0).random(1 << 19)
+    g = Graph("large results")
+    for k in range(6):
+        g.output(f"least{k}", g.call(lambda each: float(np.sort(each[::-1])[0]), g.call(np.sort, values)))
+    report = calm(g, memory_limit=values.nbytes + 100).report()
+    assert report.advice[0].cause == "memory" and "raise memory_limit" in report.advice[0].change
+    assert report.peak_bytes <= values.nbytes + 100
 
 
 def test_a_group_without_room():

@@ -41,7 +41,7 @@ def test_waits_have_a_cause():
     rows = [(0, 0, 0, 50), (1, 0, 50, 60), (2, 1, 70, 80), (3, 2, 95, 99)]
     columns = made(rows, [(0, 2)], stalls=[(5, 45, 1), (10, 90, 1)]).columns()
     assert columns["waited"].tolist() == ["", "memory", "host", "memory"]
-    columns = made(rows, [(0, 2)], stalls=[(80, 94, 1)]).columns()
+    columns = made(rows, [(0, 2)], stalls=[(80, 96, 1)]).columns()
     assert columns["waited"].tolist() == ["", "stream", "host", "host"]
     assert columns["waited_ns"].tolist() == [0, 50, 20, 95] and columns["after"].tolist() == ["", "", "i0", ""]
     assert (columns["recorded_ns"] == UNKNOWN).all()

@@ -64,9 +64,9 @@ def _longest(trace: Trace, parts: Iterable[Part]) -> str:
 
 
 def _chain(trace: Trace, waits: Waits, parts: list[Part]) -> tuple[str, str]:
+    many = f"{len(parts)} items ran one after the other because each needs the one before"
     return (
-        f"{len(parts)} items ran one after the other because each needs the one before, "
-        f"longest {_longest(trace, parts)}",
+        f"{many if len(parts) > 1 else 'at the end one item ran alone'}, longest {_longest(trace, parts)}",
         "shorten or split these items, or record what they read as slices, so that parts need not wait for the whole; "
         "more streams will not help",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import trio
@@ -66,14 +66,15 @@ def stall_message(dispatcher: Dispatcher, state: RunState, seconds: float) -> st
     running = [position for position in every if status[position] == RUNNING]
     lines += _few([why(dispatcher, state, position) + _children(dispatcher, (state, position)) for position in running])
     lines += _events(state)
+    first: list[int] = []
     if not state.stopping:
         waiting = [position for position in every if status[position] == WAITING]
         first = [each for each in waiting if not any(status[at] in (WAITING, RUNNING) for at in _before(state, each))]
         lines += _few([why(dispatcher, state, position) for position in first])
         if len(waiting) > len(first):
-            lines.append(f"{len(waiting) - len(first)} items wait for these")
+            lines.append(f"{len(waiting) - len(first)} more wait for these")
     lines += _leases(dispatcher)
-    cycle = find_cycle(dispatcher, state)
+    cycle = find_cycle(dispatcher, [(state, position) for position in (*running, *first)])
     if cycle:
         named = [_named(node) for node in cycle]
         lines.append(f"these wait for each other: {' -> '.join([*named, named[0]])}")
@@ -118,15 +119,15 @@ def _leases(dispatcher: Dispatcher) -> Iterator[str]:
             yield f"a lease of {', '.join(wanted)} is waited for"
 
 
-def find_cycle(dispatcher: Dispatcher, state: RunState) -> list[Node]:
-    """Items that wait for each other in a ring, if a search from this run's items finds one; else empty.
+def find_cycle(dispatcher: Dispatcher, nodes: Iterable[Node]) -> list[Node]:
+    """Items that wait for each other in a ring, if a search from ``nodes`` finds one; else empty.
 
     A graph has no cycle, so one goes through streams, groups, memory, or a run that an item started and waits for.
     """
     done: set[Node] = set()
-    for position in range(len(state.plan.calls)):
+    for begin in nodes:
         path: list[Node] = []
-        stack = [((state, position), iter([(state, position)]))]
+        stack = [(begin, iter([begin]))]
         on_path: set[Node] = set()
         while stack:
             node = next(stack[-1][1], None)

@@ -3,6 +3,7 @@
 import logging
 import threading
 
+import numpy as np
 import plait
 import pytest
 import trio
@@ -65,7 +66,7 @@ async def test_a_hang_is_told_once_with_what_waits_for_what(mock_clock, caplog, 
         assert message.startswith("run of graph 'hang' has made no progress for 8 s: 0 of 5 items have ended\n")
         assert "'stuck' is running on host/compute:0 since" in message
         assert "'limited' is ready and waits for " in message
-        assert "3 items wait for these" in message and "wait for each other" not in message
+        assert "3 more wait for these" in message and "wait for each other" not in message
         await pass_time(mock_clock, 5 * STALL)
         assert len(warnings(caplog)) == 1
         gate.release.set()
@@ -148,6 +149,22 @@ async def test_an_async_item_is_named(mock_clock, caplog):
         assert "'fetch' is running on the trio loop" in warnings(caplog)[0]
         never.set()
         await run
+
+
+async def test_memory_that_is_leased_is_named(mock_clock, caplog):
+    g = Graph("large")
+    g.output("least", g.options(name="least").call(np.min, g.options(name="ones", nbytes=8000).call(np.ones, 1000)))
+    async with open_scheduler(devices="host", streams=1, memory_limit=10_000, stall_after=STALL) as scheduler:
+        async with scheduler.lease("host", 5000):
+            run = scheduler.start(g)
+            while "memory" not in run.why("ones"):
+                await trio.lowlevel.checkpoint()
+            assert run.why("ones") == "'ones' is ready and waits for 7.81 KiB of memory in host (4.88 KiB leased)"
+            await pass_time(mock_clock, 2 * STALL)
+            (message,) = warnings(caplog)
+            assert "'ones' is ready and waits for 7.81 KiB of memory in host" in message
+            assert "4.88 KiB of memory in host are leased" in message and "1 more wait for these" in message
+        assert (await run)["least"] == 1
 
 
 async def test_why_names_who_is_on_the_stream_and_who_has_the_room(gates):

@@ -93,6 +93,8 @@ def build_report(trace: Trace) -> Report:
     cost = np.zeros(len(trace.names))
     cost[records["item"]] = (records["end_ns"] - records["start_ns"]) / 1e9
     length, path = critical_path(trace.edges, cost) if trace.edges is not None and len(cost) else (0.0, [])
+    ran = set(records["item"].tolist())
+    path = [index for index in path if index in ran]
     bounds = (("critical path", float(length)), *_work_bounds(trace))
     peak, holders = _peak(trace)
     parts = blame(trace, waits)

@@ -111,7 +111,7 @@ def critical(data: dict[str, Any]) -> tuple[int, list[str]]:
     at = min((item for item in rank if not data["waits"].get(item)), key=lambda item: (-rank[item], item), default=-1)
     length, names = rank.get(at, 0), []
     while at >= 0:
-        names.append(data["names"][at])
+        names += [data["names"][at]] if at in took else []
         at = min(after.get(at, ()), key=lambda item: (-rank[item], item), default=-1)
     return length, names
 

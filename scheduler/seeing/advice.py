@@ -43,7 +43,9 @@ class Advice:
 def advise(trace: Trace, waits: Waits, parts: list[Part]) -> tuple[Advice, ...]:
     """One piece of advice for each cause that took a twentieth of the run or more, the largest first."""
     makespan = max(1, trace.makespan_ns)
-    found = []
+    found: list[Advice] = []
+    if not len(trace):
+        return ()
     for cause, nanoseconds in by_cause(parts).items():
         share = nanoseconds / makespan
         if share >= _LEAST_SHARE:

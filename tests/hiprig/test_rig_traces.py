@@ -135,3 +135,20 @@ def test_a_device_that_hangs_is_named_by_the_watchdog(caplog):
     assert "'second' is running: enqueued in hip:0/compute:0 behind 'first'" in message
     assert "stream hip:0/compute:0: the event behind " in message and "is not reached" in message
     assert "'sum'" not in message or "waits for" in message
+
+
+def test_a_captured_plan_is_traced_as_the_graphs_it_launches(tmp_path):
+    async def main():
+        async with open_scheduler(devices=["host", "hip:0"], streams=2) as scheduler:
+            plan = scheduler.compile(pipeline()).capture()
+            for _ in range(3):
+                run = scheduler.start(plan, x=np.ones(1000))
+                await run
+            return run
+
+    run = trio.run(main)
+    report = run.report()
+    assert report.items == len(run.trace) and any("first" in name for name in report.critical_path)
+    assert sum(seconds for _, seconds in report.spent) == pytest.approx(report.makespan_s)
+    run.trace.save(tmp_path / "run.json")
+    assert plait.Trace.load(tmp_path / "run.json").report() == report

@@ -57,6 +57,7 @@ def test_an_empty_run_has_a_trace():
     trace = traced(Graph("empty")).trace
     assert len(trace) == 0 and len(trace.to_pandas()) == 0 and isinstance(trace.to_pandas(), pd.DataFrame)
     assert trace.report().items == 0 and trace.report().critical_path == ()
+    assert trace.report().advice == ()
 
 
 def test_tracing_changes_no_result():
@@ -101,4 +102,4 @@ def test_items_that_fail_have_a_record_and_what_is_behind_them_has_none():
     ended = []
     plait.run(g, watch=ended.append, on_error="isolate")
     names = [ended[0].trace.names[item] for item in ended[0].trace.records["item"]]
-    assert sorted(names) == ["bad", "other"]
+    assert sorted(names) == ["bad", "other"] and ended[0].report().critical_path in (("bad",), ("other",))

@@ -150,7 +150,7 @@ def _host(trace: Trace, waits: Waits, parts: list[Part]) -> tuple[str, str]:
         change += ", or run plan.capture(), which launches many device items at once"
     return (
         f"streams stood still for {format_seconds(gaps / 1e9)} in which the next item was ready: the host was late",
-        change + "; with Python items, look for one that holds the interpreter's lock",
+        change + "; look for an item that holds the interpreter's lock, and for other processes on these cores",
     )
 
 

@@ -137,7 +137,7 @@ class Scheduler:
                 raise PlanError("a captured plan keeps its device memory, so it cannot run under a memory_limit")
             check_working_sets(plan, self._limits)
         joined = self._joined(plan)
-        bound = checked_inputs(plan.program, {**(inputs or {}), **named})
+        bound, donated = checked_inputs(plan.program, {**(inputs or {}), **named})
         isolate, synchronous = _checked_on_error(on_error or self._on_error) == "isolate", _checked_debug(debug)
         with self.dispatcher.lock if self.dispatcher.memory is not None else contextlib.nullcontext():
             state = RunState(
@@ -148,6 +148,7 @@ class Scheduler:
                 traced=self._traced,
                 synchronous=synchronous,
                 grain_ns=self._grains.get(plan, 0),
+                donated=donated,
                 arbiter=self.dispatcher.memory,
                 sizes=self._sizes.get(plan),
             )

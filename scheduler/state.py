@@ -44,12 +44,14 @@ class RunState:
         traced: bool = False,
         synchronous: bool = False,
         grain_ns: int = 0,
+        donated: frozenset[int] = frozenset(),
         arbiter: Arbiter | None = None,
         sizes: list[int] | None = None,
     ) -> None:
         count = len(plan.calls)
         self.plan = plan
         self.priority = priority
+        self.donated = donated  # slots of inputs that are the run's to change
         self.isolate = isolate
         self.traced = traced
         self.synchronous = synchronous
@@ -407,7 +409,7 @@ class RunState:
                     values[buffer.index] = array = _allocated(buffer)
                     if self.traced:
                         self.sizes[buffer.index] = array.nbytes
-                elif buffer.index in mutated and buffer.index not in self.fetched:
+                elif buffer.index in mutated and buffer.index not in self.fetched and buffer.index not in self.donated:
                     values[buffer.index] = _copied(values[buffer.index])
         except Exception as error:  # a MemoryError, or whatever an input's own copy raises
             return error

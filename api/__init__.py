@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     from plait.front import run, run_async
     from plait.graph import Graph, read, update, uses, work, write
-    from plait.scheduler import Outputs, Plan, Run, Scheduler, open_scheduler
+    from plait.scheduler import Outputs, Plan, Run, Scheduler, Trace, open_scheduler
 
 __all__ = [
     "DeviceError",
@@ -43,6 +43,7 @@ __all__ = [
     "RunCancelled",
     "RunFailed",
     "Scheduler",
+    "Trace",
     "WorkError",
     "device",
     "devices",
@@ -68,7 +69,7 @@ _HOMES = {
     "OutOfMemory WorkError RunFailed RunCancelled": "plait.errors",
     "run run_async": "plait.front",
     "Graph read update uses work write": "plait.graph",
-    "Outputs Plan Run Scheduler open_scheduler": "plait.scheduler",
+    "Outputs Plan Run Scheduler Trace open_scheduler": "plait.scheduler",
 }
 _NAMED = {"donate": "Donation"}
 _HOME = {name: home for names, home in _HOMES.items() for name in names.split()}

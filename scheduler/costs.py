@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from plait.devices.sim import DeviceModel, HostModel, Machine
 from plait.errors import PlanError
 from plait.graph import BARRIER, WorkItem
 from plait.graph.item import function_name
-
-if TYPE_CHECKING:
-    from plait.scheduler.trace import Trace
+from plait.scheduler.trace import Trace
 
 CostFunction = Callable[[WorkItem, str, int], float | None]
 
@@ -40,35 +36,20 @@ class ItemTimes:
         records = trace.records
         spans = (records["end_ns"] - records["start_ns"]).tolist()
         for index, span in zip(records["item"].tolist(), spans, strict=True):
-            _note(items, groups, trace.names[index], span / 1e9)
-        return cls(items, _means(groups))
+            name = trace.names[index]
+            items[name] = span / 1e9
+            groups.setdefault(name.partition("#")[0], []).append(span / 1e9)
+        return cls(items, {name: math.fsum(each) / len(each) for name, each in groups.items()})
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> ItemTimes:
-        """The times in a trace file that a run wrote; PlanError if it is none."""
-        items: dict[str, float] = {}
-        groups: dict[str, list[float]] = {}
-        try:
-            for event in json.loads(Path(path).read_text("utf-8"))["traceEvents"]:
-                if event["ph"] == "X":
-                    _note(items, groups, str(event["name"]), float(event["dur"]) / 1e6)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise PlanError(f"{path} is no trace of plait: {type(error).__name__}: {error}") from error
-        return cls(items, _means(groups))
+        """The times in a trace file that a run wrote; PlaitError if it is none."""
+        return cls.from_trace(Trace.load(path))
 
     def __call__(self, item: WorkItem, kind: str, nbytes: int) -> float | None:
         """Seconds of an item; None if nothing is known of it."""
         found = self.items.get(item.name)
         return self.kernels.get(function_name(item.function) or item.kind) if found is None else found
-
-
-def _note(items: dict[str, float], groups: dict[str, list[float]], name: str, seconds: float) -> None:
-    items[name] = seconds
-    groups.setdefault(name.partition("#")[0], []).append(seconds)
-
-
-def _means(groups: dict[str, list[float]]) -> dict[str, float]:
-    return {name: math.fsum(each) / len(each) for name, each in groups.items()}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.devices import LaunchQueue, Mark
 from plait.errors import DeviceLost, OutOfMemory
-from plait.scheduler.clock import CLOCK_NS, Clock
+from plait.scheduler.clock import Clock
 from plait.scheduler.crossing import begin_out, owned, transferred
 from plait.scheduler.device_plan import LAUNCH, LOOP, OUT, stream_name, transfer_call
 from plait.scheduler.expand import Transfer
@@ -115,6 +115,7 @@ class DeviceLanes:
         late = flight.part.late
         told = state.fresh is not None  # then announcing looks at what has become ready, and at nothing else
         others = [] if told else [state.ready[kind] for kind in (*state.lane_kinds, LOOP) if kind != lane.kind]
+        enqueue = self._enqueue_named if self._dispatcher.ranges else self._enqueue
         untold: dict[int, tuple[Tail, int]] = {}
         dead: list[Any] = []
         began = perf_counter_ns()
@@ -136,7 +137,7 @@ class DeviceLanes:
             self._lock.release()
             event, error = None, None
             try:
-                event = self._enqueue(state, position, tail, waits)
+                event = enqueue(state, position, tail, waits)
             except BaseException as raised:  # whatever it is, it is the item's failure
                 error = raised
             self._lock.acquire()
@@ -155,13 +156,13 @@ class DeviceLanes:
                     tail.in_flight -= flight.reached(tail.key, position, dead)
             if dead:
                 self._dispatcher.drop(dead)
-            if not tail.lost and (not state.synchronous or error is not None):
+            failed, error = error is not None, None  # its traceback holds values, and the run may end before this does
+            if not tail.lost and (not state.synchronous or failed):
                 untold[tail.key] = tail, position
                 heard = late[position] or state.memory is not None  # its bytes are free as soon as it is known to end
-                if heard or tail.in_flight % FOLLOWED == 0 or error is not None:
+                if heard or failed or tail.in_flight % FOLLOWED == 0:
                     del untold[tail.key]
                     self._follow(state, tail, position)
-            error = None  # its traceback holds values, and the run may end before this loop does
             if told or any(others):
                 self._dispatcher.announce(state, joining=False)
             if state.outputs_done or state.stopping or state.synchronous:
@@ -260,9 +261,14 @@ class DeviceLanes:
             if not traced:
                 return queue.record_here(False) if flight.part.records[position] else None
             event = queue.record_here(True)
+            state.enqueued[position] = self._dispatcher.now_ns()
             state.stamps[position] = start, event
             state.measure_slot(plan.outs[position])
             return event
+
+    def _enqueue_named(self, state: RunState, position: int, tail: Tail, waits: list[Any]) -> Any:
+        with tail.queue.named(state.plan.item(position).name):
+            return self._enqueue(state, position, tail, waits)
 
     # ---- copying out ------------------------------------------------------------------------------------------
 
@@ -295,6 +301,8 @@ class DeviceLanes:
                     item = state.plan.item(position)
                     assert isinstance(item, Transfer)
                     value, copies = begin_out(tail.queue, state.values[item.source_slot])
+                    if state.traced:
+                        state.enqueued[position] = self._dispatcher.now_ns()
                 except BaseException as raised:
                     error = raised
                 self._lock.acquire()
@@ -425,11 +433,11 @@ class DeviceLanes:
     def _set_clock(self, place: int) -> None:
         """Let this thread set the device's clock against the host's, if that has not been done lately."""
         clock = self._clocks.get(place)
-        if clock is None or perf_counter_ns() - clock.host_ns > CLOCK_NS:
+        if clock is None or clock.is_old:
             device = self.devices[place - 1]
             self._lock.release()
             try:
-                fresh = Clock(device)
+                fresh = Clock(device, clock)
             except Exception:  # a device that cannot be asked fails the items too, and says so there
                 fresh = None
             self._lock.acquire()

@@ -7,6 +7,7 @@ import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -29,6 +30,7 @@ from plait.scheduler.place import Places
 from plait.scheduler.plan import Plan, collector_paused, compile_plan
 from plait.scheduler.policies import Policy, find_policy
 from plait.scheduler.run import Outputs, Run
+from plait.scheduler.seeing.observe import Observer
 from plait.scheduler.state import RunState
 from plait.scheduler.virtual_lanes import VirtualDispatcher
 
@@ -48,9 +50,13 @@ class Scheduler:
         trace: bool,
         nursery: trio.Nursery,
         limits: list[int | None] | None = None,
+        observer: Observer | None = None,
+        ranges: bool = False,
         simulation: Simulation | None = None,
     ) -> None:
         self._devices = devices
+        self.observer = observer or Observer()
+        self.observer.devices = lambda: self._devices or ()
         self.simulation = simulation
         self._has_lanes = False
         self._policy = policy
@@ -75,6 +81,7 @@ class Scheduler:
             if simulation is None
             else VirtualDispatcher(simulation, self._compute, self._copy, self._post, nursery)
         )
+        self.dispatcher.ranges = ranges
         self._bound: AbstractContextManager[None] | None = None
         self._sizes: WeakKeyDictionary[Plan, list[int]] = WeakKeyDictionary()
         self._limits = limits
@@ -106,10 +113,12 @@ class Scheduler:
             program = graph.program()
             plan = graph.plans.get(self)
             if not isinstance(plan, Plan) or plan.program is not program:
+                began = perf_counter()
                 streams = len(self._compute), len(self._copy)
                 limits = self._limits
                 plan = compile_plan(program, self._needed(program), streams, self._policy, limits)
                 graph.plans[self] = plan
+                self.observer.compiled(graph.name, len(plan.calls), perf_counter() - began)
         return plan
 
     def start(
@@ -167,6 +176,7 @@ class Scheduler:
         run = Run(self, plan, state, timeout)
         self._runs[state] = run
         plan.program.graph.running += 1
+        self.observer.began(run, self, self._nursery)
         self._nursery.start_soon(run._drive, name=f"run of {plan.program.graph.name}")
         return run
 
@@ -284,6 +294,7 @@ class Scheduler:
             await closed.wait()
         self._bound_blas(False)
         self.dispatcher.close_devices()
+        self.observer.close()
         if self.dispatcher.memory is not None:
             self.dispatcher.memory.file.close()
         for stream in [*self._compute, *self._copy]:
@@ -305,6 +316,9 @@ async def open_scheduler(
     memory_limit: MemoryLimit = None,
     on_error: str = "stop",
     trace: bool = True,
+    stall_after: float | None = None,
+    telemetry: bool | str = False,
+    ranges: bool = False,
 ) -> AsyncIterator[Scheduler]:
     """A scheduler over ``devices`` ("all", a name, or several) with ``streams`` compute streams on each.
 
@@ -315,6 +329,11 @@ async def open_scheduler(
     for each GPU, or for the host where there is no other device; or a mapping from device names to such. The caller's
     own arrays do not count. Items for which there is no room wait, and what is not in use is moved away: from a device
     to the host, from the host to a file.
+
+    ``stall_after``: a run in which nothing has happened for so many seconds says once what it waits for, in the log
+    ``plait.scheduler`` or else on standard error. ``telemetry``: metrics and a span for each run by OpenTelemetry's
+    API; "items" for a span for each item too. ``ranges``: device items are named in the vendor's tools (NVTX, ROCTX)
+    while they are enqueued.
 
     Leaving the block waits for the runs that are under way; leaving it by an error or a cancel stops them. Either way
     nothing of them is left running. A run that failed and was never awaited raises its RunFailed here.
@@ -327,6 +346,7 @@ async def open_scheduler(
     if simulation is not None:
         cost_function(simulation.machine.costs)  # a wrong one should fail here
     chosen = _chosen(devices) if simulation is None else simulation.devices
+    observer = Observer(stall_after, telemetry)
     limits = None
     if memory_limit is not None:
         chosen = all_devices() if chosen is None else chosen
@@ -335,7 +355,7 @@ async def open_scheduler(
             raise PlanError("a simulated host has nowhere to move to: give memory_limit for its devices")
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, limits, simulation)
+        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, limits, observer, ranges, simulation)
         try:
             yield scheduler
         except BaseException as error:

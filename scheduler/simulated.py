@@ -12,8 +12,8 @@ from plait.scheduler.costs import Costs
 from plait.scheduler.device_plan import IN, LAUNCH, OUT
 from plait.scheduler.estimates import Estimates
 from plait.scheduler.expand import HOST, Transfer
-from plait.scheduler.report import format_bytes, format_seconds
 from plait.scheduler.report import hidden as copies_hidden
+from plait.scheduler.seeing.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from plait.scheduler.plan import Plan

@@ -67,6 +67,7 @@ class VirtualDispatcher(Dispatcher):
 
     def estimate(self, state: RunState) -> None:
         """Ask for the costs of a run's items, before it is submitted: what the caller's function raises comes out."""
+        state.simulated_cores = self.simulation.host.model.workers
         self._estimates[state] = estimates = Estimates(state.plan, self._costs, state.values)
         for fault in self.simulation.machine.faults:
             if isinstance(fault, FailedItem) and fault.item in state.plan.program.index_of:
@@ -257,7 +258,8 @@ class VirtualDispatcher(Dispatcher):
                 state.started[position], state.finished[position] = started, self._time.now_ns
                 state.lanes[position] = lane.index
                 if error is None:
-                    state.measure(position)
+                    for buffer in state.plan.item(position).outputs:
+                        state.measure_slot(buffer.index)
             if error is None:
                 if state.memory is not None:
                     state.memory.produced(position)

@@ -13,7 +13,7 @@ from plait.graph import Graph
 from plait.scheduler import timeline
 from plait.scheduler.costs import ItemTimes
 from plait.scheduler.policies import POLICIES
-from plait.scheduler.report import format_bytes, format_seconds
+from plait.scheduler.seeing.units import format_bytes, format_seconds
 from plait.scheduler.simulate import Simulated, simulate
 
 PARTS = ("link", "compute", "memory", "latency")

@@ -16,7 +16,7 @@ class Claim:
     """
 
     __slots__ = (
-        "gathered", "needed", "number", "on_granted", "owner", "places", "position", "priority", "since_ns", "stuck",
+        "gathered", "number", "on_granted", "owner", "places", "position", "priority", "stuck",
         "turn", "wanted",
     )  # fmt: skip
 
@@ -39,6 +39,4 @@ class Claim:
         self.on_granted = on_granted
         self.turn = False
         self.stuck = False
-        self.since_ns = 0
-        self.needed: dict[int, int] = {}  # when its turn first came
         self.gathered = dict.fromkeys(places, 0)

@@ -109,5 +109,5 @@ def test_a_recorded_run_gives_the_costs_of_the_next(tmp_path: Path) -> None:
         assert again.trace.records["end_ns"].tolist() == recorded.trace.records["end_ns"].tolist()
         assert times.kernels["nothing"] == pytest.approx(2.5e-3)
     (tmp_path / "other.json").write_text("[]")
-    with pytest.raises(plait.PlanError, match="no trace"):
+    with pytest.raises(plait.PlaitError):
         ItemTimes.from_file(tmp_path / "other.json")

@@ -15,7 +15,6 @@ from plait.scheduler import Run, open_scheduler
 from plait.testing.oracle import run_serial
 from plait.testing.programs import RandomProgram
 from plait.testing.shrink import shrunk
-from trio.testing import MockClock
 
 _LONGEST_S = 1e6  # of virtual time: no run that still moves takes so long
 _TRIES = 30  # seeds that a smaller graph is given to fail with
@@ -90,6 +89,8 @@ def explore_one(
                 return misordered(run, min(streams, drawn.host.workers))
             run.cancel()
             return f"nothing moves any more at {run.progress}"
+
+    from trio.testing import MockClock  # noqa: PLC0415  it imports pytest where that is installed
 
     try:
         return trio.run(main, clock=MockClock(autojump_threshold=0))

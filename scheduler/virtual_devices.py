@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,7 +50,7 @@ class VirtualDeviceLanes(DeviceLanes):
         flight = state.flight
         assert flight is not None
         number = flight.number
-        ended = [each for each in flight.queue.get(tail.key, ()) if number[each] <= number[position]]
+        ended = list(takewhile(lambda each: number[each] <= number[position], flight.queue.get(tail.key, ())))
         super()._reached(state, tail, position, mark)
         for each in ended:  # nobody needs to wait for them any more, and a long run has many
             flight.event[each] = None

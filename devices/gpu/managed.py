@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from plait.devices.gpu import driver
@@ -26,7 +27,8 @@ def prefetch(device: GpuDevice, address: int, nbytes: int, stream: Any, to: str)
     """Enqueue on ``stream`` that the pages be brought to ``to``: ``"device"`` or ``"host"``."""
     if to not in ("device", "host"):
         raise DeviceError(f"managed memory is prefetched to 'device' or 'host', not {to!r}")
-    _call(device, "memPrefetchAsync", address, nbytes, _ON_HOST if to == "host" else device.ordinal, stream.driver.ptr)
+    where = _ON_HOST if to == "host" else device.ordinal
+    _call(device, driver.runtime().memPrefetchAsync, address, nbytes, where, stream.driver.ptr)
 
 
 def advise(device: GpuDevice, address: int, nbytes: int, advice: str, of: str) -> None:
@@ -35,14 +37,15 @@ def advise(device: GpuDevice, address: int, nbytes: int, advice: str, of: str) -
         raise DeviceError(f"advice for managed memory is one of {', '.join(map(repr, ADVICE))}, not {advice!r}")
     if of not in ("device", "host"):
         raise DeviceError(f"advice is about 'device' or 'host', not {of!r}")
-    _call(device, "memAdvise", address, nbytes, ADVICE[advice], _ON_HOST if of == "host" else device.ordinal)
+    where = _ON_HOST if of == "host" else device.ordinal
+    _call(device, driver.runtime().memAdvise, address, nbytes, ADVICE[advice], where)
 
 
-def _call(device: GpuDevice, name: str, *args: int) -> None:
+def _call(device: GpuDevice, function: Callable[..., object], *args: int) -> None:
     if not args[1]:
         return
     try:
         with driver.cupy().cuda.Device(device.ordinal):
-            getattr(driver.runtime(), name)(*args)
+            function(*args)
     except Exception as error:
         raise device.noted(driver.translated(error, device.name, "managing pages")) from error

@@ -103,6 +103,8 @@ class Scheduler:
                 streams = len(self._compute), len(self._copy)
                 limits = self._limits
                 plan = compile_plan(program, self._needed(program), streams, self._policy, limits)
+                if limits is not None:
+                    check_working_sets(plan, limits)
                 graph.plans[self] = plan
                 self.observer.compiled(graph.name, len(plan.calls), perf_counter() - began)
         return plan
@@ -135,7 +137,8 @@ class Scheduler:
         if self._limits is not None:
             if plan.captured:
                 raise PlanError("a captured plan keeps its device memory, so it cannot run under a memory_limit")
-            check_working_sets(plan, self._limits)
+            if plan not in self._sizes:
+                check_working_sets(plan, self._limits)
         joined = self._joined(plan)
         bound, donated = checked_inputs(plan.program, {**(inputs or {}), **named})
         isolate, synchronous = _checked_on_error(on_error or self._on_error) == "isolate", _checked_debug(debug)

@@ -24,7 +24,7 @@ from plait.scheduler.device_plan import IN, LAUNCH, OUT, DevicePart, device_part
 from plait.scheduler.expand import HOST, Expansion, Transfer, expand, unexpanded
 from plait.scheduler.explain import explain
 from plait.scheduler.place import Places, place_items
-from plait.scheduler.policies import Policy, find_policy
+from plait.scheduler.policies import Policy, Problem, find
 
 COMPUTE, COPY, LOOP = 0, 1, 2
 KIND_WORDS = ("compute", "copy", "loop")
@@ -194,7 +194,7 @@ def compile_plan(program: Program, devices: Sequence[Device], streams: tuple[int
 
     Each device has as many compute streams as the host. PlanError names what cannot be placed.
     """
-    chosen = find_policy(policy)
+    chosen = find(policy)
     places = Places(devices)
     expansion = _expansion(program, places)
     items, edges = expansion.items, expansion.edges
@@ -204,7 +204,7 @@ def compile_plan(program: Program, devices: Sequence[Device], streams: tuple[int
         there = np.array(expansion.places, dtype=np.int64) == place if expansion.places else None
         if there is not None and there.any():
             cost[there] = _costs(items, device.platform)[there]
-    order = _order(items, edges, np.asarray(chosen(edges, cost), dtype=np.float64))
+    order = _order(items, edges, chosen.order(Problem.of(cost[:, None], edges)))
     positions = np.empty(count, dtype=np.int64)
     positions[order] = np.arange(count)
     waits = _renumbered(edges, positions)
@@ -237,7 +237,7 @@ def compile_plan(program: Program, devices: Sequence[Device], streams: tuple[int
         edges=edges,
         device="host",
         places=places.names,
-        policy=policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__),
+        policy=chosen.name,
         streams=streams,
         order=order,
         kinds=kinds,

@@ -20,7 +20,7 @@ from plait.scheduler.inputs import checked_inputs
 from plait.scheduler.lanes import Dispatcher
 from plait.scheduler.place import Places
 from plait.scheduler.plan import Plan, collector_paused, compile_plan
-from plait.scheduler.policies import Policy, find_policy
+from plait.scheduler.policies import Policy, find
 from plait.scheduler.run import Outputs, Run
 from plait.scheduler.state import RunState
 
@@ -233,7 +233,7 @@ async def open_scheduler(
         raise PlanError(f"streams must be an integer from 1 to 250, not {streams!r}")
     if memory_limit is not None:
         raise PlanError("memory_limit is not supported by the host platform: leave it None")
-    find_policy(policy)
+    find(policy)
     _checked_on_error(on_error)
     chosen = _chosen(devices)
     failure: BaseException | None = None

@@ -7,7 +7,7 @@ import difflib
 import functools
 
 from plait.errors import PlanError
-from plait.scheduler.policies.best import best
+from plait.scheduler.policies.best import best, keeping_order
 from plait.scheduler.policies.online import (
     online,
     pull_or_steal,
@@ -60,4 +60,6 @@ def find(policy: str | Policy) -> Policy:
             raise PlanError(f"unknown policy {policy!r} (known: {', '.join(POLICIES)}, or ORDER+PLACEMENT){hint}")
     if not plus:
         return POLICIES[order]
-    return dataclasses.replace(POLICIES[placement], name=policy, order=POLICIES[order].order)
+    chosen = POLICIES[placement]
+    place = functools.partial(keeping_order, chosen.place)
+    return dataclasses.replace(chosen, name=policy, order=POLICIES[order].order, place=place)

@@ -29,27 +29,62 @@ def arrivals(problem: Problem, item: int, finish: list[float], device: list[int]
     return ready
 
 
+class Gaps:
+    """When each of some devices is taken: intervals, ascending and apart; adjoining ones are kept as one."""
+
+    def __init__(self, devices: int) -> None:
+        self._begins: list[list[float]] = [[] for _ in range(devices)]
+        self._ends: list[list[float]] = [[] for _ in range(devices)]
+
+    def earliest(self, device: int, ready: float, cost: float) -> float:
+        """The earliest start from ``ready`` on at which the device is free for ``cost`` seconds."""
+        begins, ends = self._begins[device], self._ends[device]
+        begin = ready
+        for k in range(bisect_right(ends, ready), len(begins)):
+            if begin + cost <= begins[k]:
+                break
+            begin = max(begin, ends[k])
+        return begin
+
+    def occupy(self, device: int, begin: float, end: float) -> None:
+        """Take the device from ``begin`` to ``end``, which must be free."""
+        if end <= begin:
+            return
+        begins, ends = self._begins[device], self._ends[device]
+        index = bisect_right(begins, begin)
+        joins_left = index > 0 and ends[index - 1] == begin
+        joins_right = index < len(begins) and begins[index] == end
+        if joins_left and joins_right:
+            ends[index - 1] = ends[index]
+            del begins[index], ends[index]
+        elif joins_left:
+            ends[index - 1] = end
+        elif joins_right:
+            begins[index] = begin
+        else:
+            begins.insert(index, begin)
+            ends.insert(index, end)
+
+
 def insert(problem: Problem, order: IntArray) -> Schedule:
     """HEFT's placement: the earliest finish over devices, in the first gap that is long enough (Topcuoglu, Hariri, Wu,
-    IEEE TPDS 2002). The schedule's order is that of the starts.
+    IEEE TPDS 2002). The schedule's order is that of the starts, the user's priorities first.
     """
-    items, devices = problem.items, problem.devices
+    items = problem.items
     seconds, allowed = problem.seconds_lists, problem.allowed
     start, finish, device = [0.0] * items, [0.0] * items, [0] * items
-    # Busy intervals of each device, ascending and apart: adjoining ones are kept as one, so that few are looked at.
-    begins: list[list[float]] = [[] for _ in range(devices)]
-    ends: list[list[float]] = [[] for _ in range(devices)]
+    gaps = Gaps(problem.devices)
     for item in order.tolist():
         ready = arrivals(problem, item, finish, device)
         best_end, best_start, best = np.inf, 0.0, -1
         for there in allowed[item]:
             cost = seconds[item][there]
-            begin = _gap(begins[there], ends[there], ready[there], cost)
+            begin = gaps.earliest(there, ready[there], cost)
             if begin + cost < best_end:
                 best_end, best_start, best = begin + cost, begin, there
         start[item], finish[item], device[item] = best_start, best_end, best
-        _occupy(begins[best], ends[best], best_start, best_end)
-    return _schedule(problem, order, start, finish, device)
+        gaps.occupy(best, best_start, best_end)
+    return by_start(problem, order, start, finish, device)
 
 
 def append(problem: Problem, order: IntArray) -> Schedule:
@@ -71,39 +106,8 @@ def append(problem: Problem, order: IntArray) -> Schedule:
     return Schedule(np.array(device, dtype=np.int64), order, np.array(start), np.array(finish))
 
 
-def _gap(begins: list[float], ends: list[float], ready: float, cost: float) -> float:
-    """The earliest start from ``ready`` on at which a device is free for ``cost`` seconds."""
-    index = bisect_right(ends, ready)
-    begin = ready
-    for k in range(index, len(begins)):
-        if begin + cost <= begins[k]:
-            break
-        begin = ends[k] if ends[k] > begin else begin
-    return begin
-
-
-def _occupy(begins: list[float], ends: list[float], begin: float, end: float) -> None:
-    if end <= begin:
-        return
-    index = bisect_right(begins, begin)
-    joins_left = index > 0 and ends[index - 1] == begin
-    joins_right = index < len(begins) and begins[index] == end
-    if joins_left and joins_right:
-        ends[index - 1] = ends[index]
-        del begins[index], ends[index]
-    elif joins_left:
-        ends[index - 1] = end
-    elif joins_right:
-        begins[index] = begin
-    else:
-        begins.insert(index, begin)
-        ends.insert(index, end)
-
-
-def _schedule(
-    problem: Problem, order: IntArray, start: list[float], finish: list[float], device: list[int]
-) -> Schedule:
-    """In order of priority, then of start, then as in ``order``: so items of no cost stay behind what they need."""
+def by_start(problem: Problem, order: IntArray, start: list[float], finish: list[float], device: list[int]) -> Schedule:
+    """A schedule in order of priority, then of start, then as in ``order``: so items of no cost stay behind what they need."""
     position = np.empty(problem.items, dtype=np.int64)
     position[order] = np.arange(problem.items)
     starts = np.array(start)

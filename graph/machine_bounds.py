@@ -35,7 +35,7 @@ def path_bound(edges: Edges, cost: ArrayLike) -> Path:
 
 
 def area_bound(cost: ArrayLike, count: ArrayLike) -> float:
-    """Seconds that all work takes if it may be cut anywhere and nothing waits (to a part in ten thousand below that)."""
+    """Seconds that all work takes if it may be cut anywhere and nothing waits, or a part in ten thousand less."""
     return area_prices(cost, count)[0]
 
 
@@ -121,7 +121,7 @@ class _Program(NamedTuple):
 
 
 def _windowed(costs: Floats, counts: Floats, heads: Floats, tails: Floats) -> _Program:
-    """Shares of classes of items alike in cost, head and tail; each window of time must fit the work that lies in it."""
+    """Shares of classes of items alike in cost, head and tail; each window must fit the work that lies in it."""
     sparse = _scipy("sparse")
     first, last = _thresholds(heads), _thresholds(tails)
     row = np.searchsorted(first, heads, side="right") - 1

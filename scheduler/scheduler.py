@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
@@ -16,11 +18,15 @@ from plait.devices import device as find_device
 from plait.devices import devices as all_devices
 from plait.errors import PlaitError, PlanError
 from plait.graph import Graph, Program
+from plait.scheduler.costing import asks_for_devices, by_option
+from plait.scheduler.deadline import check_deadline
 from plait.scheduler.inputs import checked_inputs
 from plait.scheduler.lanes import Dispatcher
+from plait.scheduler.learn import learn
 from plait.scheduler.place import Places
 from plait.scheduler.plan import Plan, collector_paused, compile_plan
 from plait.scheduler.policies import Policy, find
+from plait.scheduler.policies.costs import CostModel
 from plait.scheduler.run import Outputs, Run
 from plait.scheduler.state import RunState
 
@@ -39,6 +45,7 @@ class Scheduler:
         on_error: str,
         trace: bool,
         nursery: trio.Nursery,
+        costs: CostModel | None = None,
     ) -> None:
         self._devices = devices
         self._has_lanes = False
@@ -46,6 +53,8 @@ class Scheduler:
         self._on_error = on_error
         self._traced = trace
         self._nursery = nursery
+        self._costs = costs
+        self._learnt: WeakKeyDictionary[Plan, int] = WeakKeyDictionary()  # how much was known when it was made
         self._token = trio.lowlevel.current_trio_token()
         self._mail: deque[RunState] = deque()
         self._mail_sent = False
@@ -68,15 +77,20 @@ class Scheduler:
         return self._devices
 
     def compile(self, graph: Graph | nx.DiGraph[Any]) -> Plan:
-        """The plan of ``graph`` for this scheduler's devices; the same plan again while the graph is unchanged."""
+        """The plan of ``graph`` for this scheduler's devices; the same plan again while the graph is unchanged, and
+        while no cost of a kernel, device kind or size has come to be known that was not.
+        """
         if not isinstance(graph, Graph):
             graph = Graph.from_networkx(graph)
         with collector_paused(len(graph.items)):
             program = graph.program()
             plan = graph.plans.get(self)
-            if not isinstance(plan, Plan) or plan.program is not program:
-                plan = compile_plan(program, self._needed(program), (len(self._compute), len(self._copy)), self._policy)
+            known = self._costs.generation if self._costs is not None else 0
+            if not isinstance(plan, Plan) or plan.program is not program or self._learnt[plan] != known:
+                streams = len(self._compute), len(self._copy)
+                plan = compile_plan(program, self._needed(program), streams, self._policy, self._costs)
                 graph.plans[self] = plan
+                self._learnt[plan] = known
         return plan
 
     def start(
@@ -87,23 +101,30 @@ class Scheduler:
         *,
         priority: int = 0,
         timeout: float | None = None,
+        deadline: float | None = None,
         on_error: str | None = None,
         debug: str | None = None,
         **named: Any,
     ) -> Run:
         """Start a run and return at once. Inputs come by keyword, or in a mapping where a name is not free.
 
-        ``timeout`` is in seconds; a larger ``priority`` is served first. ``debug="synchronous"`` waits for each device
-        item before the next is enqueued, so that an error names the item that made it. GraphError for wrong inputs,
-        before anything runs; PlaitError after the scheduler has closed.
+        ``timeout`` is in seconds; a larger ``priority`` is served first. ``deadline``, in seconds from now, is when the
+        run should be done: of runs with one priority those with deadlines are served first, least slack before more; it
+        stops nothing. ``debug="synchronous"`` waits for each device item before the next is enqueued, so that an error
+        names the item that made it. GraphError for wrong inputs and PlanError for a deadline that, by the costs that
+        are known, cannot be met, before anything runs; PlaitError after the scheduler has closed.
         """
         if self._closed:
             raise PlaitError("this scheduler is closed: start runs inside its `async with` block")
         if timeout is not None and not timeout > 0:
             raise PlaitError(f"timeout must be a positive number of seconds, not {timeout!r}")
+        if deadline is not None and not 0 < deadline < math.inf:
+            raise PlaitError(f"deadline must be a positive number of seconds, not {deadline!r}")
         plan = runnable if isinstance(runnable, Plan) else self.compile(runnable)
         if plan.streams != (len(self._compute), len(self._copy)):
             raise PlanError("this plan was compiled for other streams: compile it with this scheduler")
+        if deadline is not None:
+            check_deadline(plan, deadline)
         joined = self._joined(plan)
         state = RunState(
             plan,
@@ -115,6 +136,8 @@ class Scheduler:
             grain_ns=self._grains.get(plan, 0),
         )
         state.joins = joined
+        if deadline is not None:
+            state.deadline_ns = int(deadline * 1e9)
         run = Run(self, plan, state, timeout)
         self._runs[state] = run
         plan.program.graph.running += 1
@@ -123,7 +146,7 @@ class Scheduler:
 
     def _needed(self, program: Program) -> tuple[Device, ...]:
         """The devices to compile for: a program that asks for none needs no GPU to be looked for."""
-        if self._devices is None and all(item.options.device in (None, "host") for item in program.items):
+        if self._devices is None and not any(by_option(program.items, asks_for_devices)):
             return (HOST.devices()[0],)
         return self.devices
 
@@ -156,6 +179,8 @@ class Scheduler:
         """A run has ended."""
         del self._runs[run._state]
         self._grains[run.plan] = run._state.grain_ns
+        if self._costs is not None and self._traced:
+            learn(self._costs, run)
         if run._error is not None and not run._observed:
             self._failed.add(run)
 
@@ -223,8 +248,12 @@ async def open_scheduler(
     memory_limit: None = None,
     on_error: str = "stop",
     trace: bool = True,
+    costs: CostModel | str | os.PathLike[str] | None = None,
 ) -> AsyncIterator[Scheduler]:
     """A scheduler over ``devices`` ("all", a name, or several) with ``streams`` compute streams on each.
+
+    ``costs`` is what items took before, or a JSON file of that: it is asked for the cost of items that give none and
+    learns from every traced run; a file is written when the scheduler closes.
 
     Leaving the block waits for the runs that are under way; leaving it by an error or a cancel stops them. Either way
     nothing of them is left running. A run that failed and was never awaited raises its RunFailed here.
@@ -236,15 +265,18 @@ async def open_scheduler(
     find(policy)
     _checked_on_error(on_error)
     chosen = _chosen(devices)
+    model = costs if costs is None or isinstance(costs, CostModel) else CostModel.load(costs)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery)
+        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, model)
         try:
             yield scheduler
         except BaseException as error:
             failure = error
             nursery.cancel_scope.cancel()
     await scheduler._close()
+    if model is not None and model is not costs and trace:
+        model.save(costs)  # type: ignore[arg-type]
     if failure is not None:
         raise failure
     scheduler._raise_unseen()

@@ -22,6 +22,7 @@ from plait.scheduler.plan import COMPUTE, COPY, LOOP, Plan
 
 WAITING, RUNNING, DONE, FAILED, SKIPPED = 0, 1, 2, 3, 4
 MOST_DEMOTIONS = 4
+FIRST = 2.0**62  # nanoseconds: more than any lane time or clock
 STATUS_WORDS = ("waiting", "running", "done", "failed", "skipped")
 
 
@@ -76,6 +77,7 @@ class RunState:
         self.group_use = dict.fromkeys(plan.program.group_limits, 0)
         self.group_wait: dict[str, list[int]] = {}
         self.vtime = 0.0
+        self.deadline_ns: int | None = None  # after the run's begin
         self.queued = [False] * kinds
         self.mailed = False
         self.begin_ns = self.end_ns = 0
@@ -321,6 +323,18 @@ class RunState:
         if self.straight:
             return kind == COMPUTE and not self.owned and self.cursor < len(self.plan.calls)
         return kind < len(self.ready) and bool(self.ready[kind])
+
+    def turn(self, kind: int) -> float:
+        """What runs of one priority are served by, smallest first: a run with a deadline by the latest moment at which
+        its next item may start, ahead of those without, which share by the lane time they have had."""
+        if self.deadline_ns is None:
+            return self.vtime
+        if self.straight:
+            position = min(self.cursor, len(self.plan.calls) - 1)
+        else:
+            position = self.ready[kind][0] if self.ready[kind] else -1
+        rest = self.plan.rest[position] if position >= 0 else 0.0
+        return self.begin_ns + self.deadline_ns - rest * 1e9 - FIRST
 
     @property
     def has_news(self) -> bool:

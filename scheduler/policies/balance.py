@@ -4,7 +4,7 @@ Each kind has a price for a second of it, by which all work costs least where th
 area bound). An item goes to the cheapest device on which it still ends by its latest time for a target makespan, else
 to where it ends first. So accelerators are left to what they are good at, and the critical path still gets them.
 Targets are tried one after the other (dual approximation: Hochbaum, Shmoys, JACM 1987). The kinds that come out are
-kept and devices are chosen anew while the items are laid out in order of time (after the two phases of Amaris, Lucarelli,
+kept, and devices are chosen anew while the items are laid out in order of time (the two phases of Amaris, Lucarelli,
 Mommessin, Trystram, Euro-Par 2017).
 """
 

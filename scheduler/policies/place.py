@@ -107,7 +107,7 @@ def append(problem: Problem, order: IntArray) -> Schedule:
 
 
 def by_start(problem: Problem, order: IntArray, start: list[float], finish: list[float], device: list[int]) -> Schedule:
-    """A schedule in order of priority, then of start, then as in ``order``: so items of no cost stay behind what they need."""
+    """A schedule in order of priority, then of start, then of ``order``: items of no cost stay behind their needs."""
     position = np.empty(problem.items, dtype=np.int64)
     position[order] = np.arange(problem.items)
     starts = np.array(start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -128,7 +129,7 @@ class Problem:
         """Per item, ``(predecessor, edge)`` for each edge that enters it."""
         offsets, sources = self.edges.predecessors()
         starts, flat = offsets.tolist(), sources.tolist()
-        return [list(zip(flat[a:b], range(a, b), strict=True)) for a, b in zip(starts, starts[1:], strict=False)]
+        return [list(zip(flat[a:b], range(a, b), strict=True)) for a, b in itertools.pairwise(starts)]
 
     @cached_property
     def successors(self) -> list[list[tuple[int, int]]]:

@@ -45,8 +45,14 @@ class Report:
     copies_hidden: float | None
     peak_bytes: int | None
 
+    @property
+    def over_bound(self) -> float:
+        """The makespan as a multiple of the bound: 1 for a schedule that could not be shorter."""
+        return self.makespan_s / self.bound_s if self.bound_s else 1.0
+
     def __str__(self) -> str:
-        lines = [f"{self.items} items in {format_seconds(self.makespan_s)}, bound {format_seconds(self.bound_s)}"]
+        bound = f"{self.over_bound:.2f} times the bound of {format_seconds(self.bound_s)}"
+        lines = [f"{self.items} items in {format_seconds(self.makespan_s)}, {bound}"]
         lines += [
             f"  {use.name:<18} {use.items:6} items, busy {format_seconds(use.busy_s)} ({use.busy_fraction:.0%})"
             for use in self.streams

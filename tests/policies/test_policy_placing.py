@@ -1,4 +1,4 @@
-"""Plans: the policy places what asks for no device, pins hold, and deadlines order runs and refuse what cannot be met."""
+"""Plans: the policy places what asks for no device, pins hold, and deadlines order runs or are refused."""
 
 import threading
 

@@ -1,5 +1,7 @@
 """Problems for the tests of policies: a published one, random ones, and what makes a schedule valid."""
 
+import itertools
+
 import numpy as np
 from hypothesis import strategies as st
 from plait.scheduler.policies import Problem
@@ -96,4 +98,4 @@ def check_valid(problem, schedule):
     for there in range(problem.devices):
         spans = sorted((start[item], finish[item]) for item in range(problem.items) if device[item] == there)
         busy = [span for span in spans if span[1] > span[0]]
-        assert all(first[1] <= second[0] for first, second in zip(busy, busy[1:], strict=False))
+        assert all(first[1] <= second[0] for first, second in itertools.pairwise(busy))

@@ -10,7 +10,7 @@ from plait.graph.machine_bounds import area_bound, linear_bound, path_bound, tra
 from plait.scheduler.policies import POLICIES, Policy, Problem, find, simulate
 from plait.scheduler.policies.balance import kind_costs
 from plait.scheduler.policies.rank import inherited_priority, upward
-from problems import check_valid, problems, published
+from policy_problems import check_valid, problems, published
 
 NAMES = [*POLICIES, "fifo+heft", "critical-path+eager", "heft+critical-path"]
 

@@ -13,14 +13,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from plait.graph.analysis import upward_rank
 from plait.graph.edges import Edges
-from plait.graph.machine_bounds import area_bound
-from plait.scheduler.policies.balance import (
-    cheapest_in_time,
-    kind_costs,
-    prices,
-    settled_order,
-    within_kinds,
-)
+from plait.scheduler.policies.balance import cheapest_in_time, prices, settled_order
+from plait.scheduler.policies.kinds import within_kinds
 from plait.scheduler.policies.online import online, pull_own, push_where_first_done
 from plait.scheduler.policies.place import append, insert
 from plait.scheduler.policies.problem import FloatArray, IntArray, Problem, Schedule
@@ -60,32 +54,63 @@ def keeping_order(place: Callable[[Problem, IntArray], Schedule], problem: Probl
 def _candidates(problem: Problem, order: IntArray) -> Iterator[Callable[[], Schedule]]:
     heft = functools.cache(lambda: insert(problem, order))
     by_fastest = ordered(problem, fastest(problem))
+    balanced = _Balanced(problem, by_fastest)
 
     def run(schedule: Schedule) -> Schedule:
         return simulate(problem, schedule.device, schedule.order)
 
-    def settled(schedule: Schedule) -> Schedule:
-        return simulate(problem, schedule.device, settled_order(problem, schedule.device))
-
     yield lambda: run(heft())
-    yield lambda: settled(heft())
-    floor, tails = _floor(problem)
-    price = prices(problem)
-    shared = len(np.unique(problem.kind)) < problem.devices
+    yield lambda: simulate(problem, heft().device, settled_order(problem, heft().device))
+    yield lambda: balanced.moved(1.1, True)
+    yield lambda: balanced.moved(1.1, False)
+    yield lambda: run(insert(problem, by_fastest))
+    yield from _alone(problem, order)
     for target in _TARGETS:
-        cheap = functools.cache(functools.partial(cheapest_in_time, problem, by_fastest, price, tails, target * floor))
-        yield functools.partial(lambda cheap: settled(cheap()), cheap)
-        if shared:
-            yield functools.partial(
-                lambda cheap: run(within_kinds(problem, cheap().device, settled_order(problem, cheap().device))), cheap
-            )
-        if target == _TARGETS[0]:
-            yield lambda: run(insert(problem, by_fastest))
-            yield from _alone(problem, order)
+        for by_load in (True, False):
+            yield functools.partial(balanced.placed, target, by_load)
+            if target != 1.1:
+                yield functools.partial(balanced.moved, target, by_load)
     yield lambda: run(append(problem, order))
     yield lambda: run(insert(problem, ordered(problem, upward_and_downward(problem))))
     yield lambda: run(online(problem, order, push_where_first_done, pull_own))
-    yield lambda: run(cheapest_in_time(problem, order, price, tails, 1.1 * floor))
+    yield lambda: run(balanced.cheap(1.1, True, order))
+
+
+class _Balanced:
+    """Schedules that balance kinds of devices, for targets in lower bounds; each is made once."""
+
+    def __init__(self, problem: Problem, order: IntArray) -> None:
+        self._problem = problem
+        self._order = order
+        self._made: dict[tuple[float, bool], tuple[IntArray, IntArray]] = {}
+
+    @functools.cached_property
+    def _given(self) -> tuple[FloatArray, float, FloatArray]:
+        """Prices by device, a lower bound of the makespan, and for each item the least time after its end."""
+        problem = self._problem
+        least = problem.seconds.min(axis=1)
+        rank = upward_rank(problem.edges, least)
+        area, price = prices(problem)
+        return price, max(float(rank.max()), area), rank - least
+
+    def cheap(self, target: float, by_load: bool, order: IntArray) -> Schedule:
+        price, floor, tails = self._given
+        return cheapest_in_time(self._problem, order, price, tails, target * floor, by_load=by_load)
+
+    def _settled(self, target: float, by_load: bool) -> tuple[IntArray, IntArray]:
+        if (target, by_load) not in self._made:
+            device = self.cheap(target, by_load, self._order).device
+            self._made[target, by_load] = device, settled_order(self._problem, device)
+        return self._made[target, by_load]
+
+    def placed(self, target: float, by_load: bool) -> Schedule:
+        """On the devices that were chosen."""
+        return simulate(self._problem, *self._settled(target, by_load))
+
+    def moved(self, target: float, by_load: bool) -> Schedule:
+        """On devices chosen anew within the kinds."""
+        moved = within_kinds(self._problem, *self._settled(target, by_load))
+        return simulate(self._problem, moved.device, moved.order)
 
 
 def _alone(problem: Problem, order: IntArray) -> Iterator[Callable[[], Schedule]]:
@@ -94,14 +119,6 @@ def _alone(problem: Problem, order: IntArray) -> Iterator[Callable[[], Schedule]
     device = int(total.argmin())
     if np.isfinite(total[device]) and any(delay is not None for delay in problem.delays):
         yield lambda: simulate(problem, np.full(problem.items, device, dtype=np.int64), order)
-
-
-def _floor(problem: Problem) -> tuple[float, FloatArray]:
-    """A lower bound of the makespan, and for each item the least time after its end."""
-    least = problem.seconds.min(axis=1)
-    rank = upward_rank(problem.edges, least)
-    kinds, count = np.unique(problem.kind, return_counts=True)
-    return max(float(rank.max()), area_bound(kind_costs(problem)[:, kinds], count)), rank - least
 
 
 def _reversed(problem: Problem) -> Problem:

@@ -17,7 +17,8 @@ from plait.graph.edges import Edges, in_topological_order
 Floats = NDArray[np.float64]
 
 _EACH = 6000  # up to so many items each has variables of its own in the linear program; then those alike share
-_STEPS = 300  # of the search for prices: enough for a part in ten thousand
+_STEPS, _SHRINK = 300, 0.97  # of the search for prices, and what each step is to the one before
+_FURTHEST = 60.0  # kinds whose speeds differ by more than e**60 are not told apart
 _WINDOWS = 12  # thresholds of heads, and of tails, whose pairs are the linear program's windows
 
 
@@ -35,7 +36,8 @@ def path_bound(edges: Edges, cost: ArrayLike) -> Path:
 
 
 def area_bound(cost: ArrayLike, count: ArrayLike) -> float:
-    """Seconds that all work takes if it may be cut anywhere and nothing waits, or a part in ten thousand less."""
+    """Seconds that all work takes if it may be cut anywhere and nothing waits; a few percent less on machines of more
+    than two kinds."""
     return area_prices(cost, count)[0]
 
 
@@ -43,14 +45,16 @@ def area_prices(cost: ArrayLike, count: ArrayLike) -> tuple[float, Floats]:
     """``(bound, prices)``: the area bound, and what a second on each kind is worth (float64, shape (kinds,)).
 
     With prices whose sum over all devices is 1, no schedule is shorter than the sum of each item's cost where it is
-    cheapest: weak duality of the linear program that shares items out. The best prices are sought by multiplicative
-    weights (Arora, Hazan, Kale, Theory of Computing 2012): a kind with more load than others gets dearer.
+    cheapest: weak duality of the linear program that shares items out. The best prices of two kinds are found by
+    halving; of more they are sought by multiplicative weights (Arora, Hazan, Kale, Theory of Computing 2012): a kind
+    with more load than others gets dearer.
     """
     costs, counts = _costs(cost), np.asarray(count, dtype=np.float64)
     rows, repeats = np.unique(costs, axis=0, return_counts=True)
     price = np.full(len(counts), 1.0 / counts.sum())
     best, best_price = 0.0, price
     each = np.arange(len(rows))
+    low, high = -_FURTHEST, _FURTHEST  # for two kinds, of the logarithm of the ratio of prices
     for step in range(_STEPS if len(counts) > 1 and len(rows) else 1):
         priced = np.where(np.isinf(rows), np.inf, rows * price)
         cheapest = priced.argmin(axis=1)
@@ -58,9 +62,14 @@ def area_prices(cost: ArrayLike, count: ArrayLike) -> tuple[float, Floats]:
         if total > best:
             best, best_price = total, price
         load = np.bincount(cheapest, weights=rows[each, cheapest] * repeats, minlength=len(counts)) / counts
-        if not load.max():
+        if not load.max() or high - low < 1e-12:
             break
-        price = price * np.exp(0.5 / np.sqrt(step + 1.0) * (load / load.max() - 0.5))
+        if len(counts) == 2:
+            middle = (low + high) / 2 if step else 0.0
+            low, high = (middle, high) if load[1] > load[0] else (low, middle)
+            price = np.exp([0.0, (low + high) / 2])
+        else:
+            price = price * np.exp(0.5 * _SHRINK**step * (load / load.max() - 0.5))
         price = price / (price * counts).sum()
     return best * (1.0 - 1e-12), best_price
 

@@ -19,6 +19,7 @@ from plait.scheduler.policies.online import online, pull_own, push_where_first_d
 from plait.scheduler.policies.place import append, insert
 from plait.scheduler.policies.problem import FloatArray, IntArray, Problem, Schedule
 from plait.scheduler.policies.rank import fastest, inherited_priority, ordered, upward_and_downward
+from plait.scheduler.policies.reserve import reserve
 from plait.scheduler.policies.simulate import simulate
 
 # Candidates times items at most: about a second of planning, less on machines of few devices. Two are made always.
@@ -63,6 +64,7 @@ def _candidates(problem: Problem, order: IntArray) -> Iterator[Callable[[], Sche
     yield lambda: simulate(problem, heft().device, settled_order(problem, heft().device))
     yield lambda: balanced.moved(1.1, True)
     yield lambda: balanced.moved(1.1, False)
+    yield lambda: run(reserve(problem, order))
     yield lambda: run(insert(problem, by_fastest))
     yield from _alone(problem, order)
     for target in _TARGETS:
@@ -70,6 +72,7 @@ def _candidates(problem: Problem, order: IntArray) -> Iterator[Callable[[], Sche
             yield functools.partial(balanced.placed, target, by_load)
             if target != 1.1:
                 yield functools.partial(balanced.moved, target, by_load)
+    yield lambda: run(reserve(problem, by_fastest))
     yield lambda: run(append(problem, order))
     yield lambda: run(insert(problem, ordered(problem, upward_and_downward(problem))))
     yield lambda: run(online(problem, order, push_where_first_done, pull_own))

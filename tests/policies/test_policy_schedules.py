@@ -1,5 +1,8 @@
 """Policies: every schedule could happen, obeys pins and priorities, and is no shorter than any bound."""
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,8 +11,11 @@ from plait import PlanError
 from plait.graph.edges import CycleFound
 from plait.graph.machine_bounds import area_bound, linear_bound, path_bound, travel_times
 from plait.scheduler.policies import POLICIES, Policy, Problem, find, simulate
-from plait.scheduler.policies.balance import kind_costs
+from plait.scheduler.policies.balance import cheapest_in_time, kind_costs, prices
+from plait.scheduler.policies.kinds import within_kinds
+from plait.scheduler.policies.place import append, insert
 from plait.scheduler.policies.rank import inherited_priority, upward
+from plait.scheduler.policies.reserve import reserve
 from policy_problems import check_valid, problems, published
 
 NAMES = [*POLICIES, "fifo+heft", "critical-path+eager", "heft+critical-path"]
@@ -22,6 +28,29 @@ def test_every_schedule_could_happen(name, problem):
     schedule = find(name).plan(problem)
     check_valid(problem, schedule)
     check_valid(problem, simulate(problem, schedule.device, schedule.order))
+
+
+PLACEMENTS = {
+    "append": append,
+    "insert": insert,
+    "reserve": reserve,
+    "cheapest": lambda problem, order: cheap(problem, order, True),
+    "cheapest, ties by time": lambda problem, order: cheap(problem, order, False),
+    "within kinds": lambda problem, order: within_kinds(problem, append(problem, order).device, order),
+}
+
+
+def cheap(problem, order, by_load):
+    bound, price = prices(problem)
+    return cheapest_in_time(problem, order, price, np.zeros(problem.items), 1.2 * bound, by_load=by_load)
+
+
+@pytest.mark.parametrize("place", PLACEMENTS)
+@given(problem=problems())
+@settings(max_examples=60, deadline=None)
+def test_every_candidate_of_the_default_could_happen(place, problem):
+    order = find("heft").plan(problem).order
+    check_valid(problem, PLACEMENTS[place](problem, order))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -160,3 +189,29 @@ def test_a_wrong_problem_names_what_is_wrong(arguments, said):
 def test_a_cycle_is_refused():
     with pytest.raises(CycleFound):
         Problem.of([[1.0]] * 2, [(0, 1), (1, 0)])
+
+
+def benchmark_graphs():
+    """The generators of the benchmarks."""
+    return runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "task_graphs.py"))
+
+
+def test_tiled_cholesky_stays_near_its_bound():
+    """On the machine whose kernels were measured; wanted are 1.10 of the best bound, and HEFT is further from it."""
+    problem = benchmark_graphs()["tiled"]("cholesky", 20).problem
+    bound = linear_bound(problem.edges, problem.cost, np.bincount(problem.kind))
+    assert find("critical-path").plan(problem).makespan <= 1.10 * bound < find("heft").plan(problem).makespan
+
+
+@pytest.mark.parametrize("shape", ["layered", "fork-join", "standard", "pipeline"])
+def test_random_graphs_are_no_worse_than_heft(shape):
+    """Of each shape a few graphs that the benchmark does not use; wanted are 1.05 in the mean and 1.25 at most."""
+    make = benchmark_graphs()["random_instance"]
+    ratios = []
+    for seed in (101, 102):
+        for ratio in (0.1, 1.0, 10.0):
+            for machine in ("related", "unrelated", "gpus"):
+                problem = make(seed, shape, 80, ratio, machine).problem
+                ratios.append(find("critical-path").plan(problem).makespan / find("heft").plan(problem).makespan)
+    assert np.mean(ratios) <= 1.05
+    assert max(ratios) <= 1.25

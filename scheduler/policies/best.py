@@ -23,10 +23,8 @@ from plait.scheduler.policies.reserve import reserve
 from plait.scheduler.policies.simulate import simulate
 
 # Candidates times items at most: about a second of planning, less on machines of few devices. Two are made always.
-_BUDGET = 50_000
+_BUDGET = 30_000
 _IMPROVED = 3
-# Targets as multiples of the lower bound; a middle one first, for large graphs try only some.
-_TARGETS = (1.1, 1.0, 1.2, 1.05, 1.15, 1.4)
 
 
 def best(problem: Problem, order: IntArray) -> Schedule:
@@ -61,16 +59,18 @@ def _candidates(problem: Problem, order: IntArray) -> Iterator[Callable[[], Sche
         return simulate(problem, schedule.device, schedule.order)
 
     yield lambda: run(heft())
-    yield lambda: simulate(problem, heft().device, settled_order(problem, heft().device))
-    yield lambda: balanced.moved(1.1, True)
-    yield lambda: balanced.moved(1.1, False)
+    yield functools.partial(balanced.moved, 1.1, True)
+    yield functools.partial(balanced.moved, 1.1, False)
     yield lambda: run(reserve(problem, order))
-    yield lambda: run(insert(problem, by_fastest))
+    yield functools.partial(balanced.moved, 1.05, True)
+    yield functools.partial(balanced.moved, 1.05, False)
+    yield lambda: simulate(problem, heft().device, settled_order(problem, heft().device))
     yield from _alone(problem, order)
-    for target in _TARGETS:
+    yield lambda: run(insert(problem, by_fastest))
+    for target in (1.1, 1.05, 1.0, 1.15, 1.2, 1.4):
         for by_load in (True, False):
             yield functools.partial(balanced.placed, target, by_load)
-            if target != 1.1:
+            if target not in (1.1, 1.05):
                 yield functools.partial(balanced.moved, target, by_load)
     yield lambda: run(reserve(problem, by_fastest))
     yield lambda: run(append(problem, order))

@@ -7,7 +7,7 @@ import math
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,6 +23,9 @@ from plait.scheduler.deadline import check_deadline
 from plait.scheduler.inputs import checked_inputs
 from plait.scheduler.lanes import Dispatcher
 from plait.scheduler.learn import learn
+from plait.scheduler.memory import Arbiter, MemoryLimit, SpaceUse, checked_limits
+from plait.scheduler.memory.lease import Lease, leased
+from plait.scheduler.memory.usage import check_working_sets
 from plait.scheduler.place import Places
 from plait.scheduler.plan import Plan, collector_paused, compile_plan
 from plait.scheduler.policies import Policy, find
@@ -45,6 +48,7 @@ class Scheduler:
         on_error: str,
         trace: bool,
         nursery: trio.Nursery,
+        limits: list[int | None] | None = None,
         costs: CostModel | None = None,
     ) -> None:
         self._devices = devices
@@ -68,6 +72,19 @@ class Scheduler:
         self.stream_names = [*(stream.name for stream in [*self._compute, *self._copy]), "loop"]
         self.dispatcher = Dispatcher(self._compute, self._copy, self._post, self._crowd)
         self._bound: AbstractContextManager[None] | None = None
+        self._sizes: WeakKeyDictionary[Plan, list[int]] = WeakKeyDictionary()
+        self._limits = limits
+        if limits is not None:
+            self.dispatcher.memory = Arbiter(Places(self.devices).names, limits, self.dispatcher.look_again)
+
+    @property
+    def memory(self) -> dict[str, SpaceUse]:
+        """Per memory space with a limit, what all runs hold now, the most they held, and what was moved; bytes."""
+        arbiter = self.dispatcher.memory
+        if arbiter is None:
+            return {}
+        with self.dispatcher.lock:
+            return {space.name: space.use() for space in arbiter.spaces if space.limit is not None}
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -88,7 +105,8 @@ class Scheduler:
             known = self._costs.generation if self._costs is not None else 0
             if not isinstance(plan, Plan) or plan.program is not program or self._learnt[plan] != known:
                 streams = len(self._compute), len(self._copy)
-                plan = compile_plan(program, self._needed(program), streams, self._policy, self._costs)
+                needed = self._needed(program)
+                plan = compile_plan(program, needed, streams, self._policy, self._costs, self._limits)
                 graph.plans[self] = plan
                 self._learnt[plan] = known
         return plan
@@ -125,16 +143,25 @@ class Scheduler:
             raise PlanError("this plan was compiled for other streams: compile it with this scheduler")
         if deadline is not None:
             check_deadline(plan, deadline)
+        if self._limits is not None:
+            if plan.captured:
+                raise PlanError("a captured plan keeps its device memory, so it cannot run under a memory_limit")
+            check_working_sets(plan, self._limits)
         joined = self._joined(plan)
-        state = RunState(
-            plan,
-            checked_inputs(plan.program, {**(inputs or {}), **named}),
-            priority=priority,
-            isolate=_checked_on_error(on_error or self._on_error) == "isolate",
-            traced=self._traced,
-            synchronous=_checked_debug(debug),
-            grain_ns=self._grains.get(plan, 0),
-        )
+        bound = checked_inputs(plan.program, {**(inputs or {}), **named})
+        isolate, synchronous = _checked_on_error(on_error or self._on_error) == "isolate", _checked_debug(debug)
+        with self.dispatcher.lock if self.dispatcher.memory is not None else contextlib.nullcontext():
+            state = RunState(
+                plan,
+                bound,
+                priority=priority,
+                isolate=isolate,
+                traced=self._traced,
+                synchronous=synchronous,
+                grain_ns=self._grains.get(plan, 0),
+                arbiter=self.dispatcher.memory,
+                sizes=self._sizes.get(plan),
+            )
         state.joins = joined
         if deadline is not None:
             state.deadline_ns = int(deadline * 1e9)
@@ -175,12 +202,33 @@ class Scheduler:
         finally:
             run.cancel()
 
+    def lease(self, device: str, nbytes: int, *, priority: int = 0) -> AbstractAsyncContextManager[Lease]:
+        """``async with scheduler.lease("cuda:0", nbytes):`` keeps device memory for the caller's own code.
+
+        It waits until so many bytes of the device's ``memory_limit`` are free, in turn with the items of runs, which
+        are held back or moved away for it; the wait can be cancelled. Without a limit it does not wait. On a GPU, CuPy
+        arrays that the task makes inside come from the lease, and none may be left at its end (PlaitError). PlanError
+        for more than the limit, or for a device that the scheduler does not have.
+        """
+        if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < 0:
+            raise PlanError(f"a lease is of a whole number of bytes, at least 0, not {nbytes!r}")
+        places = Places(self.devices)
+        found = [place for place, name in enumerate(places.names) if name == str(device).lower()]
+        if not found or (found[0] == 0 and places.host is None):
+            raise PlanError(f"no device {device!r} to lease memory of; this scheduler has {', '.join(places.names)}")
+        place = found[0]
+        if self._closed:
+            raise PlaitError("this scheduler is closed: take leases inside its `async with` block")
+        return leased(self.dispatcher, place, places.names[place], nbytes, priority, on_gpu=place > 0)
+
     def forget(self, run: Run) -> None:
         """A run has ended."""
         del self._runs[run._state]
         self._grains[run.plan] = run._state.grain_ns
         if self._costs is not None and self._traced:
             learn(self._costs, run)
+        if run._state.memory is not None and run._error is None:
+            self._sizes[run.plan] = run._state.memory.sizes
         if run._error is not None and not run._observed:
             self._failed.add(run)
 
@@ -229,6 +277,8 @@ class Scheduler:
             await closed.wait()
         self._bound_blas(False)
         self.dispatcher.close_devices()
+        if self.dispatcher.memory is not None:
+            self.dispatcher.memory.file.close()
         for stream in [*self._compute, *self._copy]:
             stream.close()
 
@@ -245,7 +295,7 @@ async def open_scheduler(
     devices: str | Device | Iterable[str | Device] = "all",
     streams: int = 4,
     policy: str | Policy = "critical-path",
-    memory_limit: None = None,
+    memory_limit: MemoryLimit = None,
     on_error: str = "stop",
     trace: bool = True,
     costs: CostModel | str | os.PathLike[str] | None = None,
@@ -255,20 +305,26 @@ async def open_scheduler(
     ``costs`` is what items took before, or a JSON file of that: it is asked for the cost of items that give none and
     learns from every traced run; a file is written when the scheduler closes.
 
+    ``memory_limit``: the most bytes (an int) or the largest fraction of a device's memory (a float) that runs may hold,
+    for each GPU, or for the host where there is no other device; or a mapping from device names to such. The caller's
+    own arrays do not count. Items for which there is no room wait, and what is not in use is moved away: from a device
+    to the host, from the host to a file.
+
     Leaving the block waits for the runs that are under way; leaving it by an error or a cancel stops them. Either way
     nothing of them is left running. A run that failed and was never awaited raises its RunFailed here.
     """
     if not isinstance(streams, int) or isinstance(streams, bool) or not 1 <= streams <= 250:
         raise PlanError(f"streams must be an integer from 1 to 250, not {streams!r}")
-    if memory_limit is not None:
-        raise PlanError("memory_limit is not supported by the host platform: leave it None")
     find(policy)
     _checked_on_error(on_error)
-    chosen = _chosen(devices)
     model = costs if costs is None or isinstance(costs, CostModel) else CostModel.load(costs)
+    chosen, limits = _chosen(devices), None
+    if memory_limit is not None:
+        chosen = all_devices() if chosen is None else chosen
+        limits = checked_limits(memory_limit, chosen, Places(chosen).names)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, model)
+        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, limits, model)
         try:
             yield scheduler
         except BaseException as error:

@@ -13,12 +13,11 @@ from plait.graph import BARRIER, CALL, Program, WorkItem
 from plait.graph.interop import edge_bytes
 from plait.scheduler.costing import filled, known_seconds
 from plait.scheduler.expand import HOST
+from plait.scheduler.links import links
 from plait.scheduler.place import Places
 from plait.scheduler.policies import Policy, Problem
 from plait.scheduler.policies.costs import CostModel, kernel_name
 
-# Links of which nothing is known: PCIe 4.0 x16 in practice, and a driver's call.
-_BANDWIDTH, _LATENCY = 20e9, 10e-6
 _TRANSFER = 0.5  # what bringing one argument of unknown size takes, in mean items
 _TRIES = 2  # items of a kernel that explore a kind of device on which its time is a guess
 
@@ -64,7 +63,9 @@ def assign(
             pin[index] = lanes + possible[0] - 1
     known = np.column_stack([known_seconds(items, kind, model, nbytes) for kind in kinds])
     _explore(items, candidates, kinds, allowed, model, nbytes)
-    problem = _problem(program, allowed, known, pin, [kinds.index(platforms[place]) for place in place_of], place_of)
+    kind = [kinds.index(platforms[place]) for place in place_of]
+    bandwidth, latency = (each[np.ix_(place_of, place_of)] for each in links(places.devices))
+    problem = _problem(program, allowed, known, pin, kind, bandwidth, latency)
     schedule = policy.plan(problem)
     chosen: list[int | None] = [
         place_of[device] if possible else None
@@ -140,7 +141,8 @@ def _problem(
     known: npt.NDArray[np.float64],
     pin: npt.NDArray[np.int64],
     kind: list[int],
-    place_of: list[int],
+    bandwidth: npt.NDArray[np.float64],
+    latency: npt.NDArray[np.float64],
 ) -> Problem:
     items = program.items
     costs_known = not np.isnan(known[allowed]).all()
@@ -153,16 +155,16 @@ def _problem(
     cost[[item.kind is BARRIER for item in items]] = 0.0
     typical = float(filled(mean).mean())
     flows = edge_bytes(program)
-    guess = _TRANSFER * typical * _BANDWIDTH
+    real = bandwidth[np.isfinite(bandwidth)]
+    guess = _TRANSFER * typical * (float(real.mean()) if len(real) else 0.0)
     nbytes = [guess if flow is None or (flow and not costs_known) else float(flow) for flow in flows]
-    apart = np.array([[a != b for b in place_of] for a in place_of])
     return Problem.of(
         np.where(allowed, cost, np.inf),
         program.edges,
         nbytes,
         kind=kind,
-        bandwidth=np.where(apart, _BANDWIDTH, np.inf),
-        latency=np.where(apart, _LATENCY, 0.0),
+        bandwidth=bandwidth,
+        latency=latency,
         pin=pin,
         priority=[item.options.priority for item in items],
     )

@@ -6,9 +6,10 @@ import numpy as np
 import plait
 import pytest
 import trio
-from plait import Graph, PlaitError, PlanError
+from plait import Graph, PlaitError, PlanError, write
 from plait.devices import HOST, GpuDevice
 from plait.scheduler.expand import Transfer
+from plait.scheduler.links import links
 from plait.scheduler.plan import compile_plan
 from plait.scheduler.policies import POLICIES
 from plait.testing import check_plan, random_program
@@ -80,6 +81,36 @@ def test_an_urgent_item_stands_first():
     g.options(name="short", cost={"host": 1.0, "cuda": 1.0}, priority=1).call(np.sqrt, x)
     plan = compiled(g)
     assert plan.position("short") < plan.position("long")
+
+
+class Linked(GpuDevice):
+    """A device that says how it is joined to others."""
+
+    def __init__(self, ordinal, seconds_per_byte):
+        super().__init__("cuda", ordinal)
+        self.pace = seconds_per_byte
+
+    def link_to(self, name):
+        return None if name.startswith("cuda") else (1 / self.pace, 0.0)
+
+
+def test_links_are_what_devices_say():
+    bandwidth, latency = links([Linked(0, 1e-9), Linked(1, 3e-9)])
+    assert bandwidth[0].tolist() == pytest.approx([np.inf, 1e9, 1e9 / 3])
+    assert bandwidth[1, 2] == bandwidth[2, 1] == pytest.approx(1e9 / 4)  # through the host
+    assert not latency.any()
+    known = links([GpuDevice("cuda", 0), GpuDevice("cuda", 1)])[0]
+    assert known[0, 1] == known[1, 0] > known[1, 2]
+
+
+@pytest.mark.parametrize(("pace", "place"), [(1e-9, "cuda:0"), (1e-3, "host")])
+def test_a_slow_link_keeps_an_item_where_its_data_is(pace, place):
+    g = Graph()
+    made = g.buffer("made", (1000,), dtype="float64")
+    g.options(name="make", device="host", cost=1.0).call(np.copyto, write(made), 1.0)
+    g.options(name="use", cost={"host": 2.0, "cuda": 1.0}).call(np.sqrt, made)
+    plan = compile_plan(g.program(), (HOST.devices()[0], Linked(0, pace)), (2, 2), "critical-path")
+    assert plan.place(plan.position("use")) == place
 
 
 # ---- deadlines --------------------------------------------------------------------------------------------------

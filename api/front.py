@@ -65,7 +65,9 @@ async def _main(
     watch: Callable[[Run], None] | None,
     named: dict[str, Any],
 ) -> Outputs:
-    options = {"streams": default_streams(), "trace": watch is not None, **(scheduler or {})}
+    given = scheduler or {}
+    traced = watch is not None or given.get("costs") is not None  # costs are learnt from traces
+    options = {"streams": default_streams(), "trace": traced, **given}
     async with open_scheduler(**options) as opened:
         started = opened.start(graph, inputs, **named)
         try:

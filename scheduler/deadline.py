@@ -22,9 +22,9 @@ def check_deadline(plan: Plan, deadline: float) -> None:
     It shows the chain of items that takes longer, or the host's work over its streams. An item of unknown cost counts
     as nothing, a transfer too.
     """
-    length, path = critical_path(plan.waits, plan.known_cost)
     name = plan.program.graph.name
-    if length > deadline:
+    if max(plan.rest, default=0.0) > deadline:
+        length, path = critical_path(plan.waits, plan.known_cost)
         steps = [
             f"{plan.item(position).name} {format_seconds(plan.known_cost[position])}"
             for position in path

@@ -331,8 +331,9 @@ async def open_scheduler(
             failure = error
             nursery.cancel_scope.cancel()
     await scheduler._close()
-    if model is not None and model is not costs and trace:
-        model.save(costs)  # type: ignore[arg-type]
+    if model is not None and not isinstance(costs, CostModel | None) and trace:
+        with contextlib.nullcontext() if failure is None else contextlib.suppress(OSError):  # the first error counts
+            model.save(costs)
     if failure is not None:
         raise failure
     scheduler._raise_unseen()

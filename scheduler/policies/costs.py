@@ -115,8 +115,12 @@ class CostModel:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CostModel:
-        """The model in a file; an empty one if there is no file. PlaitError for a file that is no cost model."""
+        """The model in a file; an empty one if there is no file. PlaitError for a file that is no cost model, and where
+        there is no folder to write one to."""
         model = cls()
+        folder = Path(path).absolute().parent
+        if not folder.is_dir():
+            raise PlaitError(f"costs: there is no folder {str(folder)!r} for {Path(path).name}: make it first")
         with contextlib.suppress(FileNotFoundError):
             for key, samples in _read(Path(path)).items():
                 model._add(key, samples)

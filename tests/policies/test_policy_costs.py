@@ -126,6 +126,12 @@ def test_another_file_is_refused_by_name(tmp_path, content):
         CostModel.load(path)
 
 
+async def test_a_missing_folder_is_said_before_anything_runs(tmp_path):
+    with pytest.raises(PlaitError, match="there is no folder"):
+        async with plait.open_scheduler(devices="host", costs=tmp_path / "nowhere" / "costs.json"):
+            raise AssertionError("opened")
+
+
 def chain():
     g = Graph("chain")
     x = g.input("x", shape=(64,), dtype="float64")
@@ -147,6 +153,12 @@ async def test_a_run_writes_the_file_and_the_next_plan_reads_it(tmp_path):
         assert plan.known_cost[plan.position("sqrt#0")] == model.seconds("sqrt", "host", 512)
     async with plait.open_scheduler(devices="host") as scheduler:
         assert not scheduler.compile(graph).known_cost.any()
+
+
+def test_a_run_from_plain_code_teaches_too(tmp_path):
+    path = tmp_path / "costs.json"
+    plait.run(chain(), x=np.ones(64), scheduler={"devices": "host", "costs": path})
+    assert len(CostModel.load(path)) == 2
 
 
 async def test_an_untraced_run_teaches_nothing(tmp_path):

@@ -15,16 +15,13 @@ if TYPE_CHECKING:
 
 def learn(model: CostModel, run: Run) -> None:
     """Note what each item of a traced run took that has come to its end; of one that was tried again, all its tries."""
-    state, plan = run._state, run.plan
+    plan, records = run.plan, run.finished_trace().records
     nbytes = touched_bytes(plan.program)
-    for position, (started, finished) in enumerate(zip(state.started, state.finished, strict=True)):
-        item = plan.item(position)
-        if not started or not isinstance(item, WorkItem) or item.kind is not CALL:
+    position_of = dict(zip(plan.order.tolist(), range(len(plan.order)), strict=True))
+    spans = (records["end_ns"] - records["start_ns"]).tolist()
+    for index, span in zip(records["item"].tolist(), spans, strict=True):
+        item, position = plan.work[index], position_of[index]
+        if not isinstance(item, WorkItem) or item.kind is not CALL or run._state.status_of(position) != DONE:
             continue
-        if state.status_of(position) == DONE and finished >= started:
-            seconds = (finished - started) / 1e9
-            model.observe(kernel_name(item), _kind(plan.place(position)), nbytes[item.index], seconds)
-
-
-def _kind(place: str) -> str:
-    return place.partition(":")[0]
+        kind = plan.place(position).partition(":")[0]
+        model.observe(kernel_name(item), kind, nbytes[item.index], max(0, span) / 1e9)

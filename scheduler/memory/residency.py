@@ -84,18 +84,23 @@ class Residency:
         """The caller's arrays are not ours; the run's own buffers and copies are made when first used."""
         state = self.state
         values, program = state.values, state.plan.program
-        for value in values[:-2]:
-            if value is not None:
+        for slot, value in enumerate(values[:-2]):
+            if value is not None and slot not in state.donated:
                 for root in roots(value):
                     self._external[id(root)] = root
         if not self.limited[HOST]:
             return
+        for slot in state.donated:
+            if slot not in state.fetched:
+                self.attach(slot, values[slot])
         for buffer in program.declared:
             slot = buffer.index
             if buffer.kind == BUFFER and slot in state.plan.host_made:
                 assert buffer.shape is not None and buffer.dtype is not None
                 self._away(slot, buffer.nbytes or 0, Filled(buffer.shape, buffer.dtype, buffer.value))
             elif buffer.kind in (INPUT, CONSTANT) and slot in program.mutated and slot not in state.fetched:
+                if slot in state.donated:
+                    continue
                 value = values[slot]
                 if isinstance(value, np.ndarray):
                     self._away(slot, value.nbytes, Original(value))

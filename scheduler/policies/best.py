@@ -30,7 +30,7 @@ _IMPROVED = 3
 def best(problem: Problem, order: IntArray) -> Schedule:
     """The schedule whose simulated makespan is the smallest; the first of those that tie.
 
-    It costs some milliseconds and up to 800 microseconds an item for some hundred items on a dozen devices, 100 for ten
+    It costs some milliseconds, and about a millisecond an item for some hundred items on a dozen devices, 0.1 for ten
     thousand (``benchmarks/policies.py``).
     """
     if problem.devices == 1 or not problem.items:

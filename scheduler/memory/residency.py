@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,6 +61,7 @@ class Residency:
         self.next_use = [0] * slots  # index into users of the first that has not begun
         self.front_at = [0] * len(self.part.at)
         self.granted: dict[int, Grant] = {}
+        self.stalled: dict[int, tuple[int, int]] = {}  # since when (ns) a ready item waits, for so many bytes
         self.waiting: list[list[int]] = [[] for _ in state.ready]  # by kind: ready, and there is no room
         self.moves: list[deque[Move]] = [deque() for _ in range(max(3, len(state.ready)))]
         self.expected = self._expected(sizes)
@@ -239,14 +241,21 @@ class Residency:
                 for allocation in missing:
                     if allocation.state == AWAY:
                         arbiter.bring_in(allocation)
+                self.stalled.setdefault(position, (perf_counter_ns(), sum(wanted.values())))
                 return False
         if claim is None and lead:
             arbiter.claim(self, position)
-        return position in self.granted
+        if position in self.granted:
+            return True
+        self.stalled.setdefault(position, (perf_counter_ns(), sum(wanted.values())))
+        return False
 
     def grant(self, position: int, promised: dict[int, int], guess: bool) -> None:
         """Let an item in: its bytes are promised, and what it uses stays."""
         self.granted[position] = Grant(promised, guess)
+        since, nbytes = self.stalled.pop(position, (0, 0))
+        if since:
+            self.state.stalls.append((since, perf_counter_ns(), nbytes))
         for place, nbytes in promised.items():
             space = self.arbiter.spaces[place]
             space.reserved += nbytes

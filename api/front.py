@@ -28,11 +28,11 @@ def run(
 ) -> Outputs:
     """Run ``graph`` and return its outputs by name; blocks until then.
 
-    Inputs come by keyword, or in a mapping where a name is not free; ``priority``, ``timeout`` (seconds) and
-    ``on_error`` go to the run, ``scheduler`` holds options for ``open_scheduler``, and ``watch`` is called with the
-    run when it has ended, also in failure. Where an event loop is already running in this thread (a notebook), the
-    run has a thread and a trio loop of its own. Ctrl-C stops the run, waits for what is in flight, and raises
-    KeyboardInterrupt.
+    Inputs come by keyword, or in a mapping where a name is not free; ``priority``, ``timeout`` and ``deadline``
+    (seconds) and ``on_error`` go to the run, ``scheduler`` holds options for ``open_scheduler``, and ``watch`` is
+    called with the run when it has ended, also in failure. Where an event loop is already running in this thread (a
+    notebook), the run has a thread and a trio loop of its own. Ctrl-C stops the run, waits for what is in flight, and
+    raises KeyboardInterrupt.
     """
     with worker_waits():  # a work item may well run a graph of its own
         if _loop_is_running():
@@ -65,7 +65,9 @@ async def _main(
     watch: Callable[[Run], None] | None,
     named: dict[str, Any],
 ) -> Outputs:
-    options = {"streams": default_streams(), "trace": watch is not None, **(scheduler or {})}
+    given = scheduler or {}
+    traced = watch is not None or given.get("costs") is not None  # costs are learnt from traces
+    options = {"streams": default_streams(), "trace": traced, **given}
     async with open_scheduler(**options) as opened:
         started = opened.start(graph, inputs, **named)
         try:

@@ -131,3 +131,28 @@ class Costs:
 
 def _quotient(amount: float, rate: float | None) -> float:
     return amount / rate if rate else 0.0
+
+
+class PlannedCosts:
+    """What a machine's items take, as a planner asks for it: a cost model that knows everything and learns nothing."""
+
+    generation = 0
+
+    def __init__(self, machine: Machine) -> None:
+        self._costs = Costs(machine)
+        models: list[DeviceModel | HostModel] = [*machine.devices, machine.host]
+        self._models = {model.kind: model for model in models}
+
+    def __len__(self) -> int:
+        return 1
+
+    def is_guess(self, name: str, kind: str, nbytes: int | None = None) -> bool:
+        """Nothing is tried for the sake of knowing it."""
+        return False
+
+    def __call__(self, item: WorkItem, kind: str, nbytes: int | None) -> float | None:
+        """Seconds of an item on devices of ``kind``; None if its size is not known and nothing else tells."""
+        if kind not in self._models:
+            return None
+        seconds = self._costs.seconds(item, self._models[kind], nbytes or 0)
+        return seconds if seconds or nbytes is not None else None

@@ -131,7 +131,7 @@ class VirtualDispatcher(Dispatcher):
             if not state.queued[kind]:
                 state.queued[kind] = True
                 self._sequence += 1
-                heappush(self._queues[kind], (-state.priority, state.vtime, self._sequence, state))
+                heappush(self._queues[kind], (-state.priority, state.turn(kind), self._sequence, state))
             self._wake(kind)
 
     def _wake(self, kind: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any
@@ -12,6 +13,7 @@ from plait.devices.sim import DeviceModel, HostModel, LinkModel, Machine
 from plait.errors import PlaitError
 from plait.graph import Graph
 from plait.scheduler import Run, open_scheduler
+from plait.scheduler.policies import POLICIES, Policy, find
 from plait.testing.oracle import run_serial
 from plait.testing.programs import RandomProgram
 from plait.testing.shrink import shrunk
@@ -128,13 +130,14 @@ def drawn_machine(random: Random, machine: Machine | None = None) -> Machine:
     )
 
 
-def _drawn_policy(random: Random) -> Any:
+def _drawn_policy(random: Random) -> Policy:
+    """An urgency for each item that is drawn, and a placement that is: what may run anywhere does."""
     salt = random.getrandbits(32)
 
-    def drawn(edges: Any, cost: Any) -> Any:
-        return np.random.default_rng(salt).random(edges.count)
+    def drawn(problem: Any) -> Any:
+        return np.random.default_rng(salt).random(len(problem.cost))
 
-    return drawn
+    return dataclasses.replace(find(random.choice(tuple(POLICIES))), name="drawn", order=drawn)
 
 
 def misordered(run: Run, workers: int) -> str | None:

@@ -9,6 +9,7 @@ import plait
 import pytest
 from plait.devices.sim import DeviceModel, HostModel, LinkModel, Machine
 from plait.scheduler.costs import ItemTimes
+from plait.scheduler.policies.costs import CostModel
 from plait.scheduler.simulate import simulate
 
 PLAIN = Machine(
@@ -84,6 +85,24 @@ def test_costs_of_a_wrong_kind_are_refused() -> None:
 def test_what_a_cost_function_raises_comes_out_of_start() -> None:
     with pytest.raises(ZeroDivisionError):
         took(one_item(), costs=lambda item, kind, nbytes: 1 / 0)
+
+
+def test_a_learnt_model_is_a_cost_function_and_a_simulated_run_teaches_none() -> None:
+    model = CostModel()
+    model.observe("nothing", "host", 10_000, 4e-3)
+    assert took(one_item(cost=1.0), costs=model) == pytest.approx(4e-3)
+    with pytest.raises(plait.PlanError, match=r"plait\.machine"):
+        simulate(one_item(), plait.machine(PLAIN, dry=True), costs=model)
+
+
+def test_planners_know_what_a_machine_s_items_take() -> None:
+    machine = plait.machine("8xh100", dry=True)
+    graph = plait.Graph("many")
+    for k in range(16):
+        value = graph.options(device="cuda", flops=(k + 1) * 1e11, nbytes=8, name=f"item{k}").call(nothing)
+        graph.output(str(k), value)
+    found = simulate(graph, machine, policy="heft")
+    assert found.report.over_bound < 1.6, "items of one and of sixteen units are not dealt out by number"
 
 
 def test_noise_spreads_times_and_follows_the_seed() -> None:

@@ -34,6 +34,10 @@ class DeviceModel:
     def name(self) -> str:
         return f"{self.kind}:{self.ordinal}"
 
+    def __str__(self) -> str:
+        memory = "any memory" if self.memory_bytes is None else f"{self.memory_bytes} bytes of memory"
+        return f"simulated{f' {self.model}' if self.model else ''}, {self.streams} at once, {memory}"
+
     def to_json(self) -> str:
         """As one line of JSON."""
         return json.dumps(dataclasses.asdict(self))

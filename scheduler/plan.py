@@ -25,6 +25,7 @@ from plait.scheduler.costing import by_option, filled, known_seconds, touched_by
 from plait.scheduler.device_plan import IN, LAUNCH, OUT, DevicePart, device_part, transfer_call
 from plait.scheduler.expand import HOST, Expansion, Transfer, expand, unexpanded
 from plait.scheduler.explain import explain
+from plait.scheduler.links import links
 from plait.scheduler.place import Places
 from plait.scheduler.policies import Policy, Problem, find
 from plait.scheduler.policies.costs import CostModel
@@ -326,7 +327,8 @@ def _expansion(
     found = assign(program, places, policy, lambda item: asynchronous[item.index], lanes, model, nbytes)
     if not any(found.places):
         return unexpanded(program), found.urgency
-    return expand(program, found.places, places.names), found.urgency
+    bandwidth = links(places.devices)[0] if len(places.devices) > 1 else None
+    return expand(program, found.places, places.names, bandwidth), found.urgency
 
 
 def _spread_urgency(urgency: npt.NDArray[np.float64], expansion: Expansion) -> npt.NDArray[np.float64]:

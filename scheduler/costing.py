@@ -10,14 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from plait.graph import CALL, Program, WorkItem
 from plait.graph.options import Options
-from plait.scheduler.policies.costs import CostModel, kernel_name
 
 FloatArray = npt.NDArray[np.float64]
 
 
-def known_seconds(
-    items: Sequence[Any], kind: str, model: CostModel | None = None, nbytes: Sequence[int | None] = ()
-) -> FloatArray:
+def known_seconds(items: Sequence[Any], kind: str, model: Any = None, nbytes: Sequence[int | None] = ()) -> FloatArray:
     """Seconds of each item on devices of ``kind``, nan where nothing is known: float64, shape (items,).
 
     The item's ``cost`` option comes first, then what ``model`` knows of a call that touches ``nbytes[item.index]``.
@@ -27,7 +24,7 @@ def known_seconds(
         for position in np.flatnonzero(np.isnan(seconds)).tolist():
             item = items[position]
             if isinstance(item, WorkItem) and item.kind is CALL:
-                found = model.seconds(kernel_name(item), kind, nbytes[item.index])
+                found = model(item, kind, nbytes[item.index])
                 seconds[position] = np.nan if found is None else found
     return seconds
 

@@ -82,6 +82,8 @@ class Dispatcher:
         self._cores = usable_cores()
         self._devices: DeviceLanes | None = None
         self._closing: Callable[[], None] | None = None
+        self.now_ns: Callable[[], int] = perf_counter_ns
+        self.lanes_of_devices: type[DeviceLanes] = DeviceLanes
         self.ranges = False  # whether device items are named in the vendor's tools
         self.memory: Arbiter | None = None
 
@@ -95,7 +97,7 @@ class Dispatcher:
             for role, word in enumerate(ROLE_WORDS)
         ]
         with self.lock:
-            self._devices = DeviceLanes(self, devices, names)
+            self._devices = self.lanes_of_devices(self, devices, names)
             self.lanes += lanes
             self._queues += [[] for _ in lanes]
             self._serving += [0] * len(lanes)
@@ -113,7 +115,7 @@ class Dispatcher:
     def submit(self, state: RunState) -> None:
         """Start serving a run."""
         with self.lock:
-            state.begin_ns = perf_counter_ns()
+            state.begin_ns = self.now_ns()
             state.vtime = min((other.vtime for other in self.runs), default=0.0)
             self.runs.add(state)
             self._with_deadline += state.deadline_ns is not None
@@ -230,7 +232,7 @@ class Dispatcher:
         """Tell the trio thread what it must know, once per batch."""
         over = state.over and state in self.runs
         if over:
-            state.end_ns = perf_counter_ns()
+            state.end_ns = self.now_ns()
             self.runs.discard(state)
             self._with_deadline -= state.deadline_ns is not None
         if (over or state.has_news) and not state.mailed:

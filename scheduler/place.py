@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from plait.devices import Device, GpuDevice
+from plait.devices.sim import SimDevice
 from plait.errors import PlanError
 from plait.graph import WorkItem
 from plait.scheduler.expand import HOST
@@ -17,7 +19,7 @@ class Places:
 
     def __init__(self, devices: Sequence[Device]) -> None:
         self.host = next((device for device in devices if device.platform == "host"), None)
-        self.devices: list[GpuDevice] = [device for device in devices if isinstance(device, GpuDevice)]
+        self.devices: list[Any] = [device for device in devices if isinstance(device, GpuDevice | SimDevice)]
         self.names = ("host", *(device.name for device in self.devices))
         self._by_name: dict[str, tuple[int, ...]] = {"host": (HOST,), "host:0": (HOST,)} if self.host else {}
         for place, device in enumerate(self.devices, 1):

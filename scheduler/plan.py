@@ -204,9 +204,9 @@ class Plan:
 
 
 @contextmanager
-def collector_paused(count: int) -> Iterator[None]:
+def collector_paused(count: int, least: int = 10_000) -> Iterator[None]:
     """Compiling makes objects by the million and no garbage, and each full collection would visit them all."""
-    pause = count >= 10_000 and gc.isenabled()
+    pause = count >= least and gc.isenabled()
     if pause:
         gc.disable()
     try:

@@ -111,7 +111,7 @@ def build_report(trace: Trace) -> Report:
         critical_path=tuple(trace.names[index] for index in path),
         critical_path_s=float(length),
         bound_s=max(bound for _, bound in bounds),
-        copies_hidden=_hidden(records),
+        copies_hidden=hidden(records),
         peak_bytes=peak if trace.peak_bytes is None else trace.peak_bytes,
         critical_items_s=tuple(float(cost[index]) for index in path),
         bounds=bounds,
@@ -176,7 +176,8 @@ def _peak(trace: Trace) -> tuple[int, tuple[tuple[str, int], ...]]:
     )
 
 
-def _hidden(records: npt.NDArray[np.void]) -> float | None:
+def hidden(records: npt.NDArray[np.void]) -> float | None:
+    """The part of copy time in which some item computed; None without copies."""
     copies, compute = records[records["kind"] == 1], records[records["kind"] == 0]
     total = _union(copies)
     if not total:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -219,7 +218,7 @@ class Run:
         CURRENT.set((state, position))
         call, values = self.plan.calls[position], self._state.values
         dispatcher = self._scheduler.dispatcher
-        started = perf_counter_ns()
+        started = dispatcher.now_ns()
         error: BaseException | None = None
         try:
             args = self.plan.getters[position](values)
@@ -233,7 +232,7 @@ class Run:
             dispatcher.abandon_loop_item(state, position)
             raise
         if state.traced:
-            state.started[position], state.finished[position] = started, perf_counter_ns()
+            state.started[position], state.finished[position] = started, dispatcher.now_ns()
             state.lanes[position] = dispatcher.host_lanes
             state.measure_slot(self.plan.outs[position])
         dispatcher.settle_loop_item(state, position, error)

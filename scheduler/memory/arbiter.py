@@ -10,7 +10,7 @@ Every method is called with the dispatcher's lock held, and none waits or copies
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappush
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import OutOfMemory
@@ -45,6 +45,7 @@ class Arbiter:
         self.lost: set[int] = set()
         self.largest = 0  # bytes of the largest result so far
         self.like: dict[Any, int] = {}  # what a function made last of arguments of given sizes
+        self.now_ns: Callable[[], int] = perf_counter_ns
         self._lent: set[Extent] = set()  # parts of the file that callers have mapped
 
     def open(self, state: RunState, sizes: list[int] | None) -> Residency:
@@ -131,6 +132,7 @@ class Arbiter:
         self.spaces[move.allocation.place].moving += 1
         owner.state.active += 1
         owner.moves[move.kind].append(move)
+        owner.state.look_at(move.kind)
         self._announce(owner.state)
 
     def undo(self, move: Move) -> None:
@@ -274,10 +276,10 @@ class Arbiter:
             self._take_turns()
             for state, residency in list(self.runs.items()):
                 waiting = False
-                for kind, positions in enumerate(residency.waiting):
+                for positions in filter(None, residency.waiting):
+                    waiting = True
                     for position in positions:
-                        heappush(state.ready[kind], position)
-                    waiting = waiting or bool(positions)
+                        state.make_ready(position)
                     positions.clear()
                 if waiting and not state.stopping:
                     self._announce(state)
@@ -345,7 +347,7 @@ class Arbiter:
             heap = owner.waiting[owner.state.plan.kinds[claim.position]]
             if claim.position in heap:
                 heap.remove(claim.position)
-                heappush(owner.state.ready[owner.state.plan.kinds[claim.position]], claim.position)
+                owner.state.make_ready(claim.position)
             self._announce(owner.state)
         self.changed = True
         return True

@@ -107,7 +107,7 @@ class CostModel:
         model.observe_trace(trace)
         return model
 
-    def __call__(self, item: WorkItem, device_kind: str, nbytes: int) -> float | None:
+    def __call__(self, item: WorkItem, device_kind: str, nbytes: int | None) -> float | None:
         """As ``seconds``, for a work item."""
         return self.seconds(kernel_name(item), device_kind, nbytes)
 

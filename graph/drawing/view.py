@@ -1,0 +1,157 @@
+"""A view: a picture that displays itself in a notebook and can be saved; and the views of a graph."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from plait.errors import GraphError
+from plait.graph.buffer import Buffer, BufferSlice
+from plait.graph.drawing.picture import draw
+from plait.graph.drawing.scene import Arranged, Scene, arrange, kinds_of_work
+from plait.graph.drawing.svg import document, escape, label, script, style_sheet
+from plait.graph.edges import Edges
+from plait.graph.hazards import READ, WRITE
+from plait.graph.program import Program
+
+
+@dataclass(frozen=True)
+class View:
+    """A picture as ``svg`` (complete, stands alone) and as ``html`` (with zoom, hover and folding by script).
+
+    Neither needs the network. A notebook shows the HTML; where scripts or HTML are stripped, what is left is the SVG.
+    """
+
+    html: str
+    svg: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def __repr__(self) -> str:
+        return f"<View: {len(self.html)} characters of HTML; .save(path) writes it>"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it: an ``.svg`` file holds the picture, any other a page of its own."""
+        target = Path(path)
+        if target.suffix == ".svg":
+            target.write_text(self.svg, encoding="utf-8")
+            return
+        head = '<!DOCTYPE html><html><head><meta charset="utf-8"><title>plait</title></head>'
+        target.write_text(f'{head}<body style="margin:0">{self.html}</body></html>', encoding="utf-8")
+
+
+def part(svg: str, other: str = "") -> str:
+    """One picture of a page; ``other`` is what its folding button shows instead."""
+    spare = f"<template>{other}</template>" if other else ""
+    return f'<div class="plait-part"><div class="plait-scroll">{svg}</div>{spare}</div>'
+
+
+def page(parts: Sequence[str]) -> str:
+    """Parts as one element with the style sheet and the script."""
+    return f'<div class="plait-view"><style>{style_sheet()}</style>{"".join(parts)}<script>{script()}</script></div>'
+
+
+def graph_view(program: Program, color: str | None, folded: bool | Collection[str] | None) -> View:
+    """The picture of a graph, coloured by ``color`` and folded as ``Graph.show`` says."""
+    groups = any(item.options.groups for item in program.items)
+    color = color or ("group" if groups else "function")
+    if color in ("stream", "state"):
+        raise GraphError(f"color={color!r}: a graph has none; show a plan or a run, or color by device, group or function")
+    categories = item_categories(program.items, color)
+    return scene_view(graph_scene(program), categories, color, folded)
+
+
+def scene_view(scene: Scene, categories: Sequence[str], word: str, folded: Any, fixed: Any = None) -> View:
+    """The picture of a scene; with groups, the page can fold and unfold them."""
+    arranged = arrange(scene, folded)
+    svg = draw(arranged, categories, word, fixed)
+    other = draw(arrange(scene, True), categories, word, fixed) if foldable(arranged, folded) else ""
+    return View(page([part(svg, other)]), svg)
+
+
+def foldable(arranged: Arranged, folded: Any) -> bool:
+    """Whether there are groups, all of them open."""
+    return folded is None and not arranged.folded and bool(arranged.scene.groups)
+
+
+def item_categories(items: Sequence[Any], color: str) -> list[str]:
+    """Per item, what it is coloured by: ``"device"`` (the one asked for), ``"group"`` or ``"function"``."""
+    if color == "device":
+        return [item.options.device or "" for item in items]
+    if color == "group":
+        return [item.options.groups[0] if item.options.groups else "" for item in items]
+    if color == "function":
+        return kinds_of_work(items)
+    raise GraphError(f"color={color!r} is none of 'device', 'stream', 'group', 'state', 'function'")
+
+
+def graph_scene(program: Program) -> Scene:
+    """The scene of a graph as it was recorded."""
+    return Scene(
+        f"graph {program.graph.name}",
+        program.items,
+        program.edges,
+        lambda index: item_details(program.items[index]),
+        *ends(program),
+    )
+
+
+def ends(program: Program) -> tuple[list[Any], list[Any]]:
+    """Inputs and outputs as a ``Scene`` takes them."""
+    item_of = np.repeat(np.arange(len(program.items)), np.diff(program.offsets))
+    inputs, outputs = [], []
+    for name, buffer in program.inputs.items():
+        mine = (program.access_buffers == buffer.index) & (program.access_modes & READ != 0)
+        inputs.append((name, f"input {_described(buffer)}", sorted(set(item_of[mine].tolist()))))
+    for name, value in program.outputs.items():
+        buffer = value.buffer if isinstance(value, BufferSlice) else value
+        mine = (program.access_buffers == buffer.index) & (program.access_modes & WRITE != 0)
+        writers = set(item_of[mine].tolist())
+        last = writers - _overwritten(program.edges, writers)
+        outputs.append((name, f"output {name}: {_described(buffer)}", sorted(last)))
+    return inputs, outputs
+
+
+def _overwritten(edges: Edges, writers: set[int]) -> set[int]:
+    return {
+        source
+        for source, target in zip(edges.source.tolist(), edges.target.tolist(), strict=True)
+        if source in writers and target in writers
+    }
+
+
+def item_details(item: Any) -> str:
+    """What a tooltip says of an item: what it is, where it was recorded, its options."""
+    work = kinds_of_work([item])[0]
+    lines = [item.name, f"{item.kind}{f' of {work}' if work != item.kind else ''}, recorded at {item.site}"]
+    options = item.options
+    told = {
+        "group": " / ".join(options.groups),
+        "device": options.device,
+        "priority": options.priority,
+        "timeout": options.timeout and f"{options.timeout} s",
+        "retries": options.retries,
+        "cost": options.cost and f"{options.cost} s",
+    }
+    lines += [f"{name}: {value}" for name, value in told.items() if value]
+    return "\n".join(lines)
+
+
+def _described(buffer: Buffer) -> str:
+    shape = "" if buffer.shape is None else f" {buffer.shape}"
+    dtype = "" if buffer.dtype is None else f" {buffer.dtype}"
+    return f"{buffer.name}{shape}{dtype}"
+
+
+def failed_view(name: str, reason: str) -> View:
+    """What stands in for a picture that cannot be made, with the reason: a display must not raise."""
+    svg = document(560, 40, [label(10, 24, f"{name}: {reason}"[:90])], name)
+    return View(f"<pre>{escape(name)}: {escape(reason)}</pre>", svg)

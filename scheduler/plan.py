@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ from plait.scheduler.expand import HOST, Expansion, Transfer, expand, unexpanded
 from plait.scheduler.explain import explain
 from plait.scheduler.place import Places, place_items
 from plait.scheduler.policies import Policy, find_policy
+
+if TYPE_CHECKING:
+    from plait.graph.drawing import View
 
 COMPUTE, COPY, LOOP = 0, 1, 2
 KIND_WORDS = ("compute", "copy", "loop")
@@ -174,6 +177,18 @@ class Plan:
     def explain(self) -> str:
         """In words: what runs where, in what order, and what each item waits for."""
         return explain(self)
+
+    def show(self, *, color: str | None = None, fold: bool | Collection[str] | None = None) -> View:
+        """A picture of the plan, transfers included: as ``Graph.show``, coloured also by ``"stream"``."""
+        from plait.scheduler.views import plan_view  # noqa: PLC0415  views imports this module
+
+        return plan_view(self, color, fold)
+
+    def _repr_html_(self) -> str:
+        return self.show().html
+
+    def _repr_svg_(self) -> str:
+        return self.show().svg
 
 
 @contextmanager

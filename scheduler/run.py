@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from plait.scheduler.state import DONE, FAILED, RUNNING, SKIPPED, STATUS_WORDS, 
 from plait.scheduler.trace import Trace, build_trace
 
 if TYPE_CHECKING:
+    from plait.graph.drawing import View
     from plait.scheduler.scheduler import Scheduler
 
 
@@ -169,6 +170,27 @@ class Run:
         """Time against bounds, streams and how busy, critical path, peak memory; needs a trace."""
         trace = self.trace
         return build_report(self.plan, trace, peak_bytes(self.plan, self._state.finished, self._state.sizes))
+
+    @property
+    def errors(self) -> tuple[WorkError, ...]:
+        """What has failed, once the run has ended."""
+        return (*self._error.exceptions,) if self._error is not None else self._outputs.failed
+
+    def show(self, *, color: str | None = None, fold: bool | Collection[str] | None = None) -> View:
+        """The run as a page for a notebook cell or ``.save(path)``: timeline, what took longest, the graph by state.
+
+        ``color`` as in ``Graph.show``, also ``"stream"`` (where it ran) and ``"state"``; ``fold`` is for the graph.
+        While the run goes on, or without a trace, it is the graph alone.
+        """
+        from plait.scheduler.views import run_view  # noqa: PLC0415  views imports this module's neighbours
+
+        return run_view(self, color, fold)
+
+    def _repr_html_(self) -> str:
+        return self.show().html
+
+    def _repr_svg_(self) -> str:
+        return self.show().svg
 
     # ---- driven by the scheduler ------------------------------------------------------------------------------
 

@@ -11,8 +11,9 @@ from plait.graph.drawing.settle import settle
 from plait.graph.edges import Edges
 
 GAP_X, GAP_Y, MOST_GAP_Y = 16.0, 30.0, 84.0
-PASSING = 9.0  # the width that an edge takes in a row which it passes through
+PASSING, GAP_PASSING = 2.0, 4.0  # what an edge takes in a row that it passes through, and between two such
 SWEEPS, LARGE = 10, 5000
+SLACK = 1.08  # how much wider than its fullest row a picture may be, so that edges run straighter
 
 Point = tuple[float, float]
 
@@ -145,11 +146,12 @@ def _coordinates(
 ) -> list[float]:
     """The middles of all nodes: each as near as there is room to the mean of its neighbours."""
     x = [0.0] * len(sizes)
-    gaps = [[(sizes[a] + sizes[b]) / 2 + GAP_X for a, b in itertools.pairwise(each)] for each in rows]
+    gaps = [[_apart(sizes[a], sizes[b]) for a, b in itertools.pairwise(each)] for each in rows]
     for each, apart in zip(rows, gaps, strict=True):
         start = -(sum(apart)) / 2
         for node, at in zip(each, itertools.accumulate(apart, initial=start), strict=False):
             x[node] = at
+    half = SLACK * max((sum(apart) for apart in gaps), default=0.0) / 2
     # What passes a row is drawn straight, so it counts for more.
     weight = [1.0 if size > PASSING else 3.0 for size in sizes]
     for sweep in range(SWEEPS if len(sizes) < LARGE else 4):
@@ -161,10 +163,15 @@ def _coordinates(
             for node in each:
                 near = above[node] + below[node] if both else (above[node] if sweep % 2 == 0 else below[node])
                 wanted.append(sum(x[other] for other in near) / len(near) if near else x[node])
-            settled = settle(wanted, [weight[node] for node in each], gaps[index])
+            settled = settle(wanted, [weight[node] for node in each], gaps[index], half)
             for node, at in zip(each, settled, strict=True):
                 x[node] = at
     return x
+
+
+def _apart(left: float, right: float) -> float:
+    both_pass = left == right == PASSING
+    return (left + right) / 2 + (GAP_PASSING if both_pass else GAP_X)
 
 
 def _tops(rows: list[list[int]], below: list[list[int]], x: list[float], height: float) -> list[float]:

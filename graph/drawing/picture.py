@@ -37,9 +37,9 @@ def draw(arranged: Arranged, categories: Sequence[str], word: str, fixed: Mappin
     top = 26 + keys_height + 8
     shift_x = MARGIN + max(0.0, (LEAST_WIDTH - layout.width) / 2)
     parts = [
-        f'<g transform="translate({MARGIN:g} 4)">{label(0, 14, heading, size=12)}{keys}</g>',
+        f'<g class="plait-head" transform="translate({MARGIN:g} 4)">{label(0, 14, heading, size=12)}{keys}</g>',
         f'<g transform="translate({shift_x:.1f} {top:.1f})">',
-        *map(_arrow, arranged.arrows),
+        *(_arrow(arrow, arranged.boxes[arrow.target]) for arrow in arranged.arrows),
         *(
             _box(arranged, index, box, categories, colour)
             for index, box in enumerate(arranged.boxes)
@@ -50,9 +50,10 @@ def draw(arranged: Arranged, categories: Sequence[str], word: str, fixed: Mappin
     return document(width, top + layout.height + MARGIN, parts, heading)
 
 
-def _arrow(arrow: Arrow) -> str:
-    x, y = arrow.path.rsplit(" ", 2)[-2:]
-    tip = f"M{float(x) - 3:.1f} {float(y) - 5:.1f}L{x} {y}L{float(x) + 3:.1f} {float(y) - 5:.1f}"
+def _arrow(arrow: Arrow, target: Box) -> str:
+    x, y = map(float, arrow.path.rsplit(" ", 2)[-2:])
+    y -= 5 if target.shape == FOLD else 0  # the box behind hides what comes below
+    tip = f"M{x - 3:.1f} {y - 5:.1f}L{x:.1f} {y:.1f}L{x + 3:.1f} {y - 5:.1f}"
     dashes = "" if arrow.flows else ' stroke-dasharray="3 3"'
     return (
         f'<path class="plait-edge" data-s="{arrow.source}" data-t="{arrow.target}" d="{arrow.path}{tip}" fill="none" '

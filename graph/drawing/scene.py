@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from plait.errors import GraphError
-from plait.graph.drawing.fold import box_names, contract, fold, overview
+from plait.graph.drawing.fold import Longs, box_names, contract, fold, overview
 from plait.graph.drawing.layout import Layout, curve, lay_out
 from plait.graph.drawing.svg import shortened, text_width
 from plait.graph.edges import RAW, Edges, words
@@ -17,7 +16,7 @@ from plait.graph.item import function_name
 
 MOST_ITEMS, MOST_EDGES = 400, 1600  # above, a picture shows an overview
 LARGEST, MOST_FOLDED = 3000, 150
-MOST_ENDS = 60  # with more items, inputs and outputs have no boxes of their own
+MOST_ENDS = 60  # with more items, names are cut shorter, and inputs and outputs have no boxes of their own
 FONT, SMALL = 12.0, 10.0
 
 INPUT, OUTPUT, FOLD = "input", "output", "fold"
@@ -76,14 +75,22 @@ class Arranged:
     layout: Layout
     height: float
     folded: bool
-    counts: str = field(default="")
+    counts: str
 
 
 def arrange(scene: Scene, folded: bool | Collection[str] | None = None) -> Arranged:
     """Fold and lay out. ``folded`` as in ``Graph.show``; GraphError for unknown groups, and for too much to draw."""
-    box = _boxes(scene, folded)
+    return _arranged(scene, _boxes(scene, folded))
+
+
+def arrange_overview(scene: Scene) -> Arranged:
+    """All items in a few boxes, whatever groups there are."""
+    return _arranged(scene, overview(scene.edges, kinds_of_work(scene.items)))
+
+
+def _arranged(scene: Scene, box: Longs | None) -> Arranged:
     many = len(scene.items) if box is None else int(box.max(initial=-1)) + 1
-    most = 28 if many <= 60 else 18
+    most = 28 if many <= MOST_ENDS else 18
     if box is None:
         boxes = [_single(scene, index, most) for index in range(len(scene.items))]
         edges = scene.edges
@@ -113,7 +120,7 @@ def arrange(scene: Scene, folded: bool | Collection[str] | None = None) -> Arran
     return Arranged(scene, boxes, arrows, layout, height, box is not None, counts)
 
 
-def _boxes(scene: Scene, folded: bool | Collection[str] | None) -> np.ndarray[Any, np.dtype[np.int64]] | None:
+def _boxes(scene: Scene, folded: bool | Collection[str] | None) -> Longs | None:
     """The box of each item, or None for a box each."""
     count, groups = len(scene.items), scene.groups
     if folded is None:
@@ -158,7 +165,7 @@ def _single(scene: Scene, index: int, most: int) -> Box:
     return Box(name, note, scene.details(index), item.kind, (index,), _width(name, note))
 
 
-def _folded(scene: Scene, box: Any, most: int) -> list[Box]:
+def _folded(scene: Scene, box: Longs, most: int) -> list[Box]:
     count = int(box.max(initial=-1)) + 1
     members: list[list[int]] = [[] for _ in range(count)]
     for index, each in enumerate(box.tolist()):

@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Sequence
 
 
-def settle(wanted: Sequence[float], weights: Sequence[float], apart: Sequence[float]) -> list[float]:
-    """The places x with ``x[i + 1] - x[i] >= apart[i]`` that make the weighted sum of squares to ``wanted`` least.
+def settle(wanted: Sequence[float], weights: Sequence[float], apart: Sequence[float], half: float) -> list[float]:
+    """The places x with ``x[i + 1] - x[i] >= apart[i]`` that make the weighted sum of squares to ``wanted`` least,
+    all within ``-half`` and ``half``, where there must be room.
 
     Isotonic regression by pooling what is out of order (Ayer et al., Ann. Math. Statist. 1955), on wishes less the
     room that the places before take up.
@@ -22,5 +23,6 @@ def settle(wanted: Sequence[float], weights: Sequence[float], apart: Sequence[fl
             weight += more
             size += others
         pools.append((mean, weight, size))
+    low, high = -half, half - room[-1]
     flat = itertools.chain.from_iterable(itertools.repeat(mean, size) for mean, _, size in pools)
-    return [mean + taken for mean, taken in zip(flat, room, strict=True)]
+    return [min(max(mean, low), high) + taken for mean, taken in zip(flat, room, strict=True)]

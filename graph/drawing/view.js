@@ -70,9 +70,17 @@
       scroll.scrollLeft = left;
       scroll.scrollTop = top;
     };
+    const head = svg.querySelector(".plait-head"), place = head.getAttribute("transform");
+    scroll.addEventListener("scroll", () => { if (svg.isConnected) head.setAttribute("transform", `translate(${scroll.scrollLeft / scale} 0) ${place}`); });
     const middle = to => set(to, scroll.clientWidth / 2, scroll.clientHeight / 2);
     const buttons = [["−", "smaller", () => middle(scale / 1.3)], ["+", "larger", () => middle(scale * 1.3)],
       ["fit", "the whole width", () => set(Math.min(1, scroll.clientWidth / width), 0, 0)], ["1:1", "natural size", () => set(1, 0, 0)]];
+    const first = svg.querySelector(".plait-box");
+    if (width > scroll.clientWidth && first) {
+      set(Math.max(0.7, scroll.clientWidth / width), 0, 0);
+      const box = first.getBoundingClientRect(), area = scroll.getBoundingClientRect();
+      scroll.scrollLeft = box.left - area.left + box.width / 2 - area.width / 2;
+    }
     wheel(svg, scroll, (factor, x, y) => set(scale * factor, x, y), (dx, dy) => { scroll.scrollLeft -= dx; scroll.scrollTop -= dy; });
     return buttons;
   }
@@ -138,7 +146,7 @@
       const tools = document.createElement("div"), other = part.querySelector("template");
       tools.className = "plait-tools";
       part.prepend(tools);
-      let words = ["fold groups", "unfold groups"];
+      let words = [other && other.dataset.word, "every item"];
       const start = () => {
         const svg = part.querySelector(".plait-scroll svg");
         if (!known.has(svg)) {

@@ -12,8 +12,8 @@ import numpy as np
 from plait.errors import GraphError
 from plait.graph.buffer import Buffer, BufferSlice
 from plait.graph.drawing.picture import draw
-from plait.graph.drawing.scene import Arranged, Scene, arrange, kinds_of_work
-from plait.graph.drawing.svg import document, escape, label, script, style_sheet
+from plait.graph.drawing.scene import MOST_ENDS, Scene, arrange, arrange_overview, kinds_of_work
+from plait.graph.drawing.svg import escape, script, style_sheet
 from plait.graph.edges import Edges
 from plait.graph.hazards import READ, WRITE
 from plait.graph.program import Program
@@ -48,9 +48,9 @@ class View:
         target.write_text(f'{head}<body style="margin:0">{self.html}</body></html>', encoding="utf-8")
 
 
-def part(svg: str, other: str = "") -> str:
-    """One picture of a page; ``other`` is what its folding button shows instead."""
-    spare = f"<template>{other}</template>" if other else ""
+def part(svg: str, other: str = "", word: str = "") -> str:
+    """One picture of a page; a button called ``word`` shows ``other`` instead."""
+    spare = f'<template data-word="{escape(word)}">{other}</template>' if other else ""
     return f'<div class="plait-part"><div class="plait-scroll">{svg}</div>{spare}</div>'
 
 
@@ -70,16 +70,24 @@ def graph_view(program: Program, color: str | None, folded: bool | Collection[st
 
 
 def scene_view(scene: Scene, categories: Sequence[str], word: str, folded: Any, fixed: Any = None) -> View:
-    """The picture of a scene; with groups, the page can fold and unfold them."""
+    """The picture of a scene."""
+    svg, shown = scene_part(scene, categories, word, folded, fixed)
+    return View(page([shown]), svg)
+
+
+def scene_part(
+    scene: Scene, categories: Sequence[str], word: str, folded: Any, fixed: Any = None
+) -> tuple[str, str]:
+    """The SVG of a scene, and the part of a page that shows it. The part can be switched to the groups folded or,
+    where there are no groups but many items, to an overview."""
     arranged = arrange(scene, folded)
     svg = draw(arranged, categories, word, fixed)
-    other = draw(arrange(scene, True), categories, word, fixed) if foldable(arranged, folded) else ""
-    return View(page([part(svg, other)]), svg)
-
-
-def foldable(arranged: Arranged, folded: Any) -> bool:
-    """Whether there are groups, all of them open."""
-    return folded is None and not arranged.folded and bool(arranged.scene.groups)
+    if folded is None and not arranged.folded:
+        if scene.groups:
+            return svg, part(svg, draw(arrange(scene, True), categories, word, fixed), "fold groups")
+        if len(scene.items) > MOST_ENDS:
+            return svg, part(svg, draw(arrange_overview(scene), categories, word, fixed), "overview")
+    return svg, part(svg)
 
 
 def item_categories(items: Sequence[Any], color: str) -> list[str]:
@@ -149,9 +157,3 @@ def _described(buffer: Buffer) -> str:
     shape = "" if buffer.shape is None else f" {buffer.shape}"
     dtype = "" if buffer.dtype is None else f" {buffer.dtype}"
     return f"{buffer.name}{shape}{dtype}"
-
-
-def failed_view(name: str, reason: str) -> View:
-    """What stands in for a picture that cannot be made, with the reason: a display must not raise."""
-    svg = document(560, 40, [label(10, 24, f"{name}: {reason}"[:90])], name)
-    return View(f"<pre>{escape(name)}: {escape(reason)}</pre>", svg)

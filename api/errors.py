@@ -75,6 +75,12 @@ class RunFailed(_ErrorGroup, PlaitError):
 
     stopped: tuple[str, ...] = ()
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython prints in place of a traceback."""
+        from plait.tracebacks import render  # noqa: PLC0415  only where an error is shown
+
+        return render(self)
+
     def derive(self, excs: Sequence[WorkError], /) -> RunFailed:  # type: ignore[override]
         group = type(self)(self.message, excs)
         group.stopped = self.stopped

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import signal
 import threading
@@ -24,20 +25,22 @@ def run(
     *,
     scheduler: Mapping[str, Any] | None = None,
     watch: Callable[[Run], None] | None = None,
+    live: bool = False,
     **named: Any,
 ) -> Outputs:
     """Run ``graph`` and return its outputs by name; blocks until then.
 
     Inputs come by keyword, or in a mapping where a name is not free; ``priority``, ``timeout`` (seconds) and
     ``on_error`` go to the run, ``scheduler`` holds options for ``open_scheduler``, and ``watch`` is called with the
-    run when it has ended, also in failure. Where an event loop is already running in this thread (a notebook), the
-    run has a thread and a trio loop of its own. Ctrl-C stops the run, waits for what is in flight, and raises
-    KeyboardInterrupt.
+    run when it has ended, also in failure; ``live=True`` shows the run while it goes on, as ``Run.watch`` does. With
+    either it is traced, and the outputs' ``run`` is the run. Where an event loop is already running in this thread
+    (a notebook), the run has a thread and a trio loop of its own. Ctrl-C stops the run, waits for what is in flight,
+    and raises KeyboardInterrupt.
     """
     with worker_waits():  # a work item may well run a graph of its own
         if _loop_is_running():
-            return _Thread(_main, graph, inputs, scheduler, watch, named).wait()
-        return _bare(lambda: trio.run(_main, graph, inputs, scheduler, watch, named))
+            return _Thread(_main, graph, inputs, scheduler, watch, live, named).wait()
+        return _bare(lambda: trio.run(_main, graph, inputs, scheduler, watch, live, named))
 
 
 async def run_async(
@@ -47,6 +50,7 @@ async def run_async(
     *,
     scheduler: Mapping[str, Any] | None = None,
     watch: Callable[[Run], None] | None = None,
+    live: bool = False,
     **named: Any,
 ) -> Outputs:
     """As ``run``, awaited: from trio on its own loop, from asyncio with a trio loop in a thread beside it.
@@ -54,8 +58,8 @@ async def run_async(
     Cancelling it stops the run and waits for what is in flight.
     """
     if trio.lowlevel.in_trio_run():
-        return await _main(graph, inputs, scheduler, watch, named)
-    return await _Thread(_main, graph, inputs, scheduler, watch, named).wait_in_asyncio()
+        return await _main(graph, inputs, scheduler, watch, live, named)
+    return await _Thread(_main, graph, inputs, scheduler, watch, live, named).wait_in_asyncio()
 
 
 async def _main(
@@ -63,19 +67,29 @@ async def _main(
     inputs: Mapping[str, Any] | None,
     scheduler: Mapping[str, Any] | None,
     watch: Callable[[Run], None] | None,
+    live: bool,
     named: dict[str, Any],
 ) -> Outputs:
-    options = {"streams": default_streams(), "trace": watch is not None, **(scheduler or {})}
+    options = {"streams": default_streams(), "trace": live or watch is not None, **(scheduler or {})}
     async with open_scheduler(**options) as opened:
         started = opened.start(graph, inputs, **named)
+        if live:
+            started.watch()
         try:
-            return await started
+            return _with_run(await started, started) if options["trace"] else await started
         finally:
             started.cancel()
             if watch is not None:
                 with trio.CancelScope(shield=True):  # the run ends by itself, having been told to
                     await started._finished.wait()
                 watch(started)
+
+
+def _with_run(outputs: Outputs, run: Run) -> Outputs:
+    """The outputs with their run: a copy, since the run holds its own, and a circle would keep the arrays alive."""
+    result = Outputs(outputs)
+    result.failed, result.missing, result.run = outputs.failed, outputs.missing, run
+    return result
 
 
 def _loop_is_running() -> bool:
@@ -109,8 +123,9 @@ class _Thread:
         self._result: Outputs | None = None
         self._error: BaseException | None = None
         self._done: Callable[[], object] | None = None
+        self._context = contextvars.copy_context()  # so that a notebook shows what is displayed under its own cell
         self._carried = carried()  # device work of the caller's comes first, whichever thread starts the run
-        self._thread = threading.Thread(target=self._run, name="plait-loop")
+        self._thread = threading.Thread(target=self._context.run, args=(self._run,), name="plait-loop")
 
     async def _scoped(self) -> Outputs | None:
         self._token = trio.lowlevel.current_trio_token()

@@ -18,7 +18,8 @@ SECTIONS = ("compute", "copies", "async items")
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """From ``start`` to ``end`` (nanoseconds) in the lane's row ``row``: ``count`` items, ``first`` the first, ``item`` the longest."""
+    """From ``start`` to ``end`` (nanoseconds) in the lane's row ``row``: ``count`` items, of which ``first`` came first
+    and ``item`` took longest."""
 
     start: int
     end: int
@@ -31,7 +32,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Lane:
-    """One stream: its name, whether it computes, copies or awaits (index into ``SECTIONS``), its bars and their rows."""
+    """One stream: its name, its section (index into ``SECTIONS``), its bars, and the rows that they need."""
 
     name: str
     device: str

@@ -92,7 +92,7 @@ def draw_timeline(
         "</svg>",
         *_texts(lanes, place, trace, top),
     ]
-    return document(WIDTH, top + place.height + 8, parts, title)
+    return document(WIDTH, top + place.height + 8, parts, title, "plait-timeline")
 
 
 def _marks_key(y: float) -> str:
@@ -121,9 +121,10 @@ def _ticks(place: _Place, top: float) -> str:
     parts = []
     for k in range(int(seconds / step * (1 + 1e-9)) + 1):
         x = place.left + k * step / seconds * place.width
+        word = format_seconds(k * step) if k else "0"
         parts.append(
             f'<line class="plait-rule" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 6:.1f}" y2="{top + place.height:.1f}" '
-            f'stroke="#d1d9e0"/>{label(x, top - 10, format_seconds(k * step) if k else "0", size=10, anchor="middle", soft=True)}'
+            f'stroke="#d1d9e0"/>{label(x, top - 10, word, size=10, anchor="middle", soft=True)}'
         )
     return f'<g class="plait-ticks">{"".join(parts)}</g>'
 
@@ -154,9 +155,7 @@ def _bars(
             )
 
 
-def _bar_title(
-    lane: Lane, bar: Bar, trace: Trace, starts: Starts, details: Callable[[int], str]
-) -> str:
+def _bar_title(lane: Lane, bar: Bar, trace: Trace, starts: Starts, details: Callable[[int], str]) -> str:
     took = format_seconds((bar.end - bar.start) / 1e9)
     when = f"{lane.name}, from {format_seconds(bar.start / 1e9)} on"
     if bar.count > 1:
@@ -240,9 +239,10 @@ def _texts(lanes: Sequence[Lane], place: _Place, trace: Trace, top: float) -> It
         name = shortened(trace.names[bar.item], 24)
         need, room = text_width(name, 10), place.x(length)
         y, height = _row(lane, bar, lane_top)
+        left, middle = place.left + place.x(bar.start) + 4, top + y + height / 2 + 3.5
         hidden = "" if need + 8 < room else ' visibility="hidden"'
         yield (
             f'<text class="plait-ink plait-inside" data-x="{place.x(bar.start):.2f}" data-w="{room:.3f}" '
-            f'data-need="{need:.0f}" x="{place.left + place.x(bar.start) + 4:.1f}" y="{top + y + height / 2 + 3.5:.1f}" '
+            f'data-need="{need:.0f}" x="{left:.1f}" y="{middle:.1f}" '
             f'font-size="10" fill="{INK}" pointer-events="none"{hidden}>{escape(name)}</text>'
         )

@@ -22,13 +22,18 @@ from plait.scheduler.trace import Trace, build_trace
 if TYPE_CHECKING:
     from plait.graph.drawing import View
     from plait.scheduler.scheduler import Scheduler
+    from plait.scheduler.watch import Display
 
 
 class Outputs(dict[str, Any]):
-    """A run's outputs by name. Under ``on_error="isolate"``: ``failed`` has the errors, ``missing`` names the rest."""
+    """A run's outputs by name. Under ``on_error="isolate"``: ``failed`` has the errors, ``missing`` names the rest.
+
+    ``run`` is the run itself where ``plait.run`` was told to trace it: it displays itself in a notebook.
+    """
 
     failed: tuple[WorkError, ...] = ()
     missing: tuple[str, ...] = ()
+    run: Run | None = None
 
 
 @dataclass(frozen=True)
@@ -174,7 +179,9 @@ class Run:
     @property
     def errors(self) -> tuple[WorkError, ...]:
         """What has failed, once the run has ended."""
-        return (*self._error.exceptions,) if self._error is not None else self._outputs.failed
+        if self._error is None:
+            return self._outputs.failed
+        return tuple(error for error in self._error.exceptions if isinstance(error, WorkError))
 
     def show(self, *, color: str | None = None, fold: bool | Collection[str] | None = None) -> View:
         """The run as a page for a notebook cell or ``.save(path)``: timeline, what took longest, the graph by state.
@@ -185,6 +192,18 @@ class Run:
         from plait.scheduler.views import run_view  # noqa: PLC0415  views imports this module's neighbours
 
         return run_view(self, color, fold)
+
+    def watch(self, display: Display | None = None) -> None:
+        """Show the run while it goes on and what became of it; returns at once.
+
+        In a notebook a picture in the cell, on a terminal a line on standard error, elsewhere nothing. Looking takes
+        at most a hundredth of the time. ``display`` is for tests and for other front ends.
+        """
+        from plait.scheduler.watch import find_display, watch_run  # noqa: PLC0415  drawing, only when wanted
+
+        chosen = display or find_display()
+        if chosen is not None:
+            self._scheduler._nursery.start_soon(watch_run, self, chosen, name="watch")
 
     def _repr_html_(self) -> str:
         return self.show().html

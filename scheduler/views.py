@@ -124,7 +124,9 @@ def _details(plan: Plan, index: int) -> str:
 def _headline(run: Run) -> str:
     progress = run.progress
     parts = [f"{progress.done} of {progress.total} items done"]
-    parts += [f"{count} {word}" for word, count in (("failed", progress.failed), ("skipped", progress.skipped)) if count]
+    parts += [
+        f"{count} {word}" for word, count in (("failed", progress.failed), ("skipped", progress.skipped)) if count
+    ]
     if run.done and run._state.traced:
         try:
             report = run.report()
@@ -168,7 +170,7 @@ def _table(run: Run, starts: Starts) -> str:
         )
     left = ' class="plait-left"'
     head = (
-        f"<tr><th{left}>what took longest</th><th>took</th><th>of the run</th><th>was ready for</th><th{left}>on</th>"
+        f"<tr><th{left}>what took longest</th><th>took</th><th>of the run</th><th>queued</th><th{left}>on</th>"
         f"<th{left}>waited for</th><th{left}>on the critical path</th><th{left}>recorded at</th></tr>"
     )
     return f'<div class="plait-scroll"><table>{head}{"".join(rows)}</table></div>'

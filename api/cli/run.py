@@ -1,4 +1,4 @@
-"""``plait run``: run the graph of a file and print a short summary."""
+"""``plait run``: run the graph of a file, with its progress on a terminal, and print a short summary."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main(options: argparse.Namespace) -> int:
         scheduler["streams"] = options.streams
     ended: list[Run] = []
     try:
-        outputs = run(graph, inputs, scheduler=scheduler, watch=ended.append, timeout=options.timeout)
+        outputs = run(graph, inputs, scheduler=scheduler, watch=ended.append, live=True, timeout=options.timeout)
     finally:
         if ended and options.trace:
             ended[0].trace.save(options.trace)

@@ -32,9 +32,7 @@ def fold(edges: Edges, keys: Sequence[Hashable]) -> Longs:
     tangled = _tangled(contract(edges, box))
     if tangled:
         turns = _turns(edges, box.tolist())
-        box = _numbered(
-            [(key, turn if key in tangled else 0) for key, turn in zip(box.tolist(), turns, strict=True)]
-        )
+        box = _numbered([(key, turn if key in tangled else 0) for key, turn in zip(box.tolist(), turns, strict=True)])
     return box
 
 
@@ -86,7 +84,7 @@ def _numbered(keys: Sequence[Hashable]) -> Longs:
 
 
 def _components(edges: Edges) -> list[set[int]]:
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(edges.count))
     graph.add_edges_from(zip(edges.source.tolist(), edges.target.tolist(), strict=True))
     return [set(each) for each in nx.strongly_connected_components(graph)]

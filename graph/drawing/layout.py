@@ -127,13 +127,14 @@ def _crossings(rows: list[list[int]], below: list[list[int]]) -> int:
         seen = 0
         for node in upper:
             targets = [place[other] for other in below[node]]
-            for at in targets:
-                left = 0
+            for target in targets:
+                at = target
+                crossings += seen
                 while at:
-                    left += tree[at]
+                    crossings -= tree[at]
                     at &= at - 1
-                crossings += seen - left
-            for at in targets:
+            for target in targets:
+                at = target
                 while at < len(tree):
                     tree[at] += 1
                     at += at & -at

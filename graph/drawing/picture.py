@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from plait.graph.drawing.scene import FONT, INPUT, OUTPUT, SMALL, FOLD, Arranged, Arrow, Box
+from plait.graph.drawing.scene import FOLD, FONT, INPUT, OUTPUT, SMALL, Arranged, Arrow, Box
 from plait.graph.drawing.svg import (
     GREY,
     INK,
@@ -40,10 +40,7 @@ def draw(arranged: Arranged, categories: Sequence[str], word: str, fixed: Mappin
         f'<g class="plait-head" transform="translate({MARGIN:g} 4)">{label(0, 14, heading, size=12)}{keys}</g>',
         f'<g transform="translate({shift_x:.1f} {top:.1f})">',
         *(_arrow(arrow, arranged.boxes[arrow.target]) for arrow in arranged.arrows),
-        *(
-            _box(arranged, index, box, categories, colour)
-            for index, box in enumerate(arranged.boxes)
-        ),
+        *(_box(arranged, index, box, categories, colour) for index, box in enumerate(arranged.boxes)),
         "</g>",
     ]
     width = max(width, 2 * MARGIN + text_width(heading, 12))
@@ -113,9 +110,7 @@ def _outline(box: Box, x: float, y: float, height: float, number: int, dashed: b
     return f'{behind}<rect {place} rx="4" {paper}/><rect class="plait-c{number}" {place} rx="4" {fill}/>'
 
 
-def _shares(
-    box: Box, x: float, y: float, height: float, inside: Mapping[str, int], colour: Mapping[str, int]
-) -> str:
+def _shares(box: Box, x: float, y: float, height: float, inside: Mapping[str, int], colour: Mapping[str, int]) -> str:
     """Along the lower side of a box of many, how many are of which category."""
     if len(inside) < 2:
         return ""

@@ -135,14 +135,14 @@ def _boxes(scene: Scene, folded: bool | Collection[str] | None) -> Longs | None:
     unknown = [name for name in wanted if name not in groups]
     if unknown:
         raise GraphError(f"fold={unknown!r}: no such group (groups: {', '.join(map(repr, groups)) or 'none'})")
-    box = fold(scene.edges, _keys(scene, wanted)) if wanted else None
-    drawn = count if box is None else int(box.max(initial=-1)) + 1
+    chosen = fold(scene.edges, _keys(scene, wanted)) if wanted else None
+    drawn = count if chosen is None else int(chosen.max(initial=-1)) + 1
     if drawn > LARGEST:
         raise GraphError(
             f"{drawn} boxes are too many to lay out (at most {LARGEST}): fold more groups, or leave fold=None, "
             "which shows an overview"
         )
-    return box
+    return chosen
 
 
 def _keys(scene: Scene, groups: Collection[str]) -> list[Any]:
@@ -179,8 +179,8 @@ def _folded(scene: Scene, box: Longs, most: int) -> list[Box]:
             boxes.append(_single(scene, mine[0], most))
             continue
         inside = Counter(work[index] for index in mine).most_common(6)
-        title = f"{name}: {len(mine)} items\n" + "\n".join(f"  {kind} × {times}" for kind, times in inside)
-        shown, note = shortened(name, most), f"× {len(mine)}"
+        title = f"{name}: {len(mine)} items\n" + "\n".join(f"  {kind} \u00d7 {times}" for kind, times in inside)
+        shown, note = shortened(name, most), f"\u00d7 {len(mine)}"
         boxes.append(Box(shown, note, title, FOLD, mine, _width(shown, note)))
     return boxes
 

@@ -15,8 +15,8 @@ def settle(wanted: Sequence[float], weights: Sequence[float], apart: Sequence[fl
     """
     room = list(itertools.accumulate(apart, initial=0.0))
     pools: list[tuple[float, float, int]] = []  # mean, weight, size
-    for wish, weight, taken in zip(wanted, weights, room, strict=True):
-        mean, size = wish - taken, 1
+    for wish, own, taken in zip(wanted, weights, room, strict=True):
+        mean, weight, size = wish - taken, own, 1
         while pools and pools[-1][0] >= mean:
             other, more, others = pools.pop()
             mean = (mean * weight + other * more) / (weight + more)

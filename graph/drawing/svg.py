@@ -14,7 +14,7 @@ from importlib.resources import files
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a900", "#8a8f98")
 GREY = len(PALETTE) - 1
 STATES = {"waiting": GREY, "running": 1, "done": 0, "failed": 5, "skipped": GREY}
-MARKS = {"waiting": "", "running": "▶", "done": "✓", "failed": "✕", "skipped": "–"}
+MARKS = {"waiting": "", "running": "▶", "done": "✓", "failed": "✕", "skipped": "\u2013"}
 
 INK, SOFT, LINE, PAPER = "#1f2328", "#59636e", "#6e7781", "#ffffff"
 MONO = "ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace"
@@ -64,7 +64,9 @@ def colours(categories: Iterable[str], fixed: Mapping[str, int] | None = None) -
     return {name: min(index, GREY) for index, name in enumerate(named)} | {"": GREY}
 
 
-def legend(counts: Mapping[str, int], colour: Mapping[str, int], word: str, width: float, top: float) -> tuple[str, float]:
+def legend(
+    counts: Mapping[str, int], colour: Mapping[str, int], word: str, width: float, top: float
+) -> tuple[str, float]:
     """Swatches with names and counts, in lines that fit ``width``; returns the SVG and the height it takes."""
     entries = [(name, counts[name]) for name in colour if counts.get(name)]
     rest = [entry for entry in entries if colour[entry[0]] == GREY and entry[0] not in STATES]
@@ -96,10 +98,10 @@ def swatch(x: float, y: float, width: float, height: float, number: int) -> str:
     )
 
 
-def document(width: float, height: float, parts: Sequence[str], name: str) -> str:
+def document(width: float, height: float, parts: Sequence[str], name: str, kind: str = "plait-graph") -> str:
     """A whole SVG document that is also an element of HTML; it stands alone, with its style sheet."""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="plait-svg" role="img" aria-label="{escape(name)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="plait-svg {kind}" role="img" aria-label="{escape(name)}" '
         f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.1f} {height:.1f}" font-family="{MONO}">'
         f"<style>{style_sheet()}</style>"
         f'<rect class="plait-paper" width="100%" height="100%" fill="{PAPER}"/>{"".join(parts)}</svg>'

@@ -64,7 +64,9 @@ def graph_view(program: Program, color: str | None, folded: bool | Collection[st
     groups = any(item.options.groups for item in program.items)
     color = color or ("group" if groups else "function")
     if color in ("stream", "state"):
-        raise GraphError(f"color={color!r}: a graph has none; show a plan or a run, or color by device, group or function")
+        raise GraphError(
+            f"color={color!r}: a graph has none; show a plan or a run, or color by device, group or function"
+        )
     categories = item_categories(program.items, color)
     return scene_view(graph_scene(program), categories, color, folded)
 
@@ -75,9 +77,7 @@ def scene_view(scene: Scene, categories: Sequence[str], word: str, folded: Any, 
     return View(page([shown]), svg)
 
 
-def scene_part(
-    scene: Scene, categories: Sequence[str], word: str, folded: Any, fixed: Any = None
-) -> tuple[str, str]:
+def scene_part(scene: Scene, categories: Sequence[str], word: str, folded: Any, fixed: Any = None) -> tuple[str, str]:
     """The SVG of a scene, and the part of a page that shows it. The part can be switched to the groups folded or,
     where there are no groups but many items, to an overview."""
     arranged = arrange(scene, folded)

@@ -112,6 +112,9 @@ def _bare(call: Callable[[], Outputs]) -> Outputs:
         raise
 
 
+_TICK_S = 0.1
+
+
 class _Thread:
     """A trio run in a thread of its own, joined before anyone goes on."""
 
@@ -186,7 +189,10 @@ class _Thread:
         self._done = functools.partial(loop.call_soon_threadsafe, ended.set)
         self._thread.start()
         try:
-            await ended.wait()
+            while not ended.is_set():
+                # A notebook's interrupt cancels us from a signal handler, which does not wake the loop: tick.
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(ended.wait(), _TICK_S)
         except asyncio.CancelledError:
             self._cancel()
             await ended.wait()

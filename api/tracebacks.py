@@ -5,11 +5,34 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Iterator, Sequence
+from sysconfig import get_path
 from types import TracebackType
 from typing import Any
 
 MOST_ERRORS, MOST_FRAMES, MOST_STOPPED = 5, 8, 6
+_STDLIB = get_path("stdlib")
 RED, BOLD, SOFT, PLAIN = "\x1b[31m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
+
+
+def tell_ipython(kind: type[BaseException]) -> None:
+    """In IPython, have exceptions of ``kind`` shown by their ``_render_traceback_``.
+
+    IPython asks any exception for that, except groups, which it prints whole; only a handler of its own can change
+    it. A handler that the user has set stays in charge of what it was set for.
+    """
+    shell = _shell()
+    if shell is None or kind in shell.custom_exceptions:
+        return
+    before, theirs = shell.custom_exceptions, shell.CustomTB
+
+    def show(shell: Any, etype: Any, value: Any, traceback: Any, tb_offset: Any = None) -> Any:
+        if before and isinstance(value, before):
+            return theirs(etype, value, traceback, tb_offset)
+        lines = value._render_traceback_()
+        shell._showtraceback(etype, value, lines)
+        return lines
+
+    shell.set_custom_exc((*before, kind), show)
 
 
 def render(failure: Any) -> list[str]:
@@ -38,15 +61,17 @@ def _error(error: Any) -> Iterator[str]:
     attempts = f" (the last of {len(error.causes)} attempts)" if len(error.causes) > 1 else ""
     yield f"  {RED}{type(cause).__name__}{PLAIN}: {cause}{attempts}"
     frames = list(_frames(cause.__traceback__))
-    mine = [frame for frame in frames if frame is not None]
-    if mine:
-        shown = mine[-MOST_FRAMES:]
-        for file, number, function in reversed(shown):
-            yield f"  in {function}, {_place(file, number)}"
-            yield from _source(file, number)
-        hidden = len(frames) - len(shown)
-        if hidden:
-            yield f"  {SOFT}… {hidden} frame{'s' if hidden > 1 else ''} of plait{PLAIN}"
+    others = [frame for frame in frames if frame is not None]
+    own = [frame for frame in others if not _is_library(frame[0])]
+    for file, number, function in reversed(own[-MOST_FRAMES:]):
+        yield f"  in {function}, {_place(file, number)}"
+        yield from _source(file, number)
+    if others and others[-1] not in own:
+        file, number, function = others[-1]
+        yield f"  {SOFT}raised by {function}, {file}:{number}{PLAIN}"
+    hidden = len(frames) - len(own[-MOST_FRAMES:])
+    if hidden:
+        yield f"  {SOFT}… {hidden} frame{'s' if hidden > 1 else ''} of plait and of libraries{PLAIN}"
     if error.site:
         file, _, number = error.site.rpartition(":")
         yield f"  recorded at {_place(file, int(number))}"
@@ -63,6 +88,10 @@ def _frames(traceback: TracebackType | None) -> Iterator[tuple[str, int, str] | 
         traceback = traceback.tb_next
 
 
+def _is_library(file: str) -> bool:
+    return "site-packages" in file or "dist-packages" in file or file.startswith((_STDLIB, "<frozen"))
+
+
 def _source(file: str, number: int) -> list[str]:
     line = linecache.getline(file, number).strip()
     return [f"{RED}---->{PLAIN} {number} {line}"] if line else []
@@ -70,7 +99,10 @@ def _source(file: str, number: int) -> list[str]:
 
 def _place(file: str, number: int) -> str:
     """``file:line``, or which cell of the notebook."""
-    shell_of = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    shell = shell_of() if shell_of is not None else None
-    named = getattr(getattr(shell, "compile", None), "format_code_name", lambda _: None)(file)
+    named = getattr(getattr(_shell(), "compile", None), "format_code_name", lambda _: None)(file)
     return f"{' '.join(named)}, line {number}" if named else f"{file}:{number}"
+
+
+def _shell() -> Any:
+    shell_of = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return shell_of() if shell_of is not None else None

@@ -18,6 +18,7 @@ from plait.scheduler.plan import Plan
 from plait.scheduler.report import Report, build_report, peak_bytes
 from plait.scheduler.state import DONE, FAILED, RUNNING, SKIPPED, STATUS_WORDS, WAITING, RunState
 from plait.scheduler.trace import Trace, build_trace
+from plait.tracebacks import tell_ipython
 
 if TYPE_CHECKING:
     from plait.graph.drawing import View
@@ -361,3 +362,4 @@ class Run:
     def _fail(self, error: RunFailed, stopped: tuple[str, ...]) -> None:
         error.stopped = stopped
         self._error = error
+        tell_ipython(RunFailed)

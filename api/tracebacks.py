@@ -50,7 +50,7 @@ def render(failure: Any) -> list[str]:
     outer = [frame for frame in _frames(failure.__traceback__) if frame]
     if outer:
         file, number, _ = outer[0]
-        lines += ["", f"run from {_place(file, number)}", *_source(file, number)]
+        lines += ["", f"run from {place(file, number)}", *_source(file, number)]
     return lines
 
 
@@ -64,7 +64,7 @@ def _error(error: Any) -> Iterator[str]:
     others = [frame for frame in frames if frame is not None]
     own = [frame for frame in others if not _is_library(frame[0])]
     for file, number, function in reversed(own[-MOST_FRAMES:]):
-        yield f"  in {function}, {_place(file, number)}"
+        yield f"  in {function}, {place(file, number)}"
         yield from _source(file, number)
     if others and others[-1] not in own:
         file, number, function = others[-1]
@@ -74,7 +74,7 @@ def _error(error: Any) -> Iterator[str]:
         yield f"  {SOFT}… {hidden} frame{'s' if hidden > 1 else ''} of plait and of libraries{PLAIN}"
     if error.site:
         file, _, number = error.site.rpartition(":")
-        yield f"  recorded at {_place(file, int(number))}"
+        yield f"  recorded at {site_place(error.site)}"
         yield from _source(file, int(number))
 
 
@@ -88,6 +88,12 @@ def _frames(traceback: TracebackType | None) -> Iterator[tuple[str, int, str] | 
         traceback = traceback.tb_next
 
 
+def site_place(site: str) -> str:
+    """A ``file:line`` of plait's as ``place`` says it."""
+    file, _, number = site.rpartition(":")
+    return place(file, int(number)) if number.isdecimal() else site
+
+
 def _is_library(file: str) -> bool:
     return "site-packages" in file or "dist-packages" in file or file.startswith((_STDLIB, "<frozen"))
 
@@ -97,7 +103,7 @@ def _source(file: str, number: int) -> list[str]:
     return [f"{RED}---->{PLAIN} {number} {line}"] if line else []
 
 
-def _place(file: str, number: int) -> str:
+def place(file: str, number: int) -> str:
     """``file:line``, or which cell of the notebook."""
     named = getattr(getattr(_shell(), "compile", None), "format_code_name", lambda _: None)(file)
     return f"{' '.join(named)}, line {number}" if named else f"{file}:{number}"

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from plait.errors import GraphError, PlaitError
-from plait.graph.drawing.scene import Scene
+from plait.graph.drawing.scene import MOST_ENDS, Scene
 from plait.graph.drawing.svg import STATES, escape
 from plait.graph.drawing.view import View, ends, item_categories, item_details, page, part, scene_part, scene_view
 from plait.scheduler.picture import draw_timeline
 from plait.scheduler.report import format_bytes, format_seconds
 from plait.scheduler.state import STATUS_WORDS
 from plait.scheduler.waits import Starts, find_starts
+from plait.tracebacks import site_place
 
 if TYPE_CHECKING:
     from plait.scheduler.plan import Plan
@@ -26,7 +28,8 @@ Fold = bool | Collection[str] | None
 def plan_scene(plan: Plan, title: str) -> Scene:
     """The scene of a plan: its items, with the transfers that the planner inserted."""
     items = plan.work
-    inputs, outputs = ends(plan.program) if len(items) == len(plan.program.items) else ([], [])
+    plain = len(items) == len(plan.program.items) <= MOST_ENDS
+    inputs, outputs = ends(plan.program) if plain else ([], [])
     return Scene(title, items, plan.edges, lambda index: _details(plan, index), inputs, outputs)
 
 
@@ -144,6 +147,11 @@ def _headline(run: Run) -> str:
     return f"<p><b>run of {escape(run.plan.program.graph.name)}</b>: {escape('; '.join(parts))}</p>{errors}"
 
 
+def _short(site: str) -> str:
+    """A call site without its folders."""
+    return re.split(r"[/\\]", site_place(site))[-1]
+
+
 def _table(run: Run, starts: Starts) -> str:
     """What took longest, as HTML."""
     trace = run.trace
@@ -161,7 +169,7 @@ def _table(run: Run, starts: Starts) -> str:
             format_seconds(starts.queued_ns(item) / 1e9),
         ]
         words = [trace.streams[record["stream"]], trace.names[cause] if cause >= 0 else "nothing"]
-        words += ["yes" if item in critical else "", run.plan.work[item].site]
+        words += ["yes" if item in critical else "", _short(run.plan.work[item].site)]
         rows.append(
             f'<tr><td class="plait-name">{escape(trace.names[item])}</td>'
             + "".join(f"<td>{escape(cell)}</td>" for cell in cells)

@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PROBE = """<script>
 const views = [...document.querySelectorAll(".plait-view:not(.plait-live)")];
 for (const button of document.querySelectorAll(".plait-tools button")) button.click();
-const seen = selector => [...document.querySelectorAll(selector)].filter(each => each.getBoundingClientRect().width > 0).length;
+const all = selector => [...document.querySelectorAll(selector)];
+const seen = selector => all(selector).filter(each => each.getBoundingClientRect().width > 0).length;
 const line = document.createElement("pre");
 line.id = "probe";
 line.textContent = JSON.stringify({

@@ -14,9 +14,10 @@ from plait.graph.buffer import Buffer, BufferSlice
 from plait.graph.drawing.picture import draw
 from plait.graph.drawing.scene import MOST_ENDS, Scene, arrange, arrange_overview, kinds_of_work
 from plait.graph.drawing.svg import escape, script, style_sheet
-from plait.graph.edges import Edges
+from plait.graph.edges import Edges, in_topological_order
 from plait.graph.hazards import READ, WRITE
 from plait.graph.program import Program
+from plait.tracebacks import site_place
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def graph_scene(program: Program) -> Scene:
         program.items,
         program.edges,
         lambda index: item_details(program.items[index]),
-        *ends(program),
+        *(ends(program) if len(program.items) <= MOST_ENDS else ((), ())),
     )
 
 
@@ -118,28 +119,42 @@ def ends(program: Program) -> tuple[list[Any], list[Any]]:
     inputs, outputs = [], []
     for name, buffer in program.inputs.items():
         mine = (program.access_buffers == buffer.index) & (program.access_modes & READ != 0)
-        inputs.append((name, f"input {_described(buffer)}", sorted(set(item_of[mine].tolist()))))
+        readers = set(item_of[mine].tolist())
+        first = readers - _behind(program.edges, readers)
+        inputs.append((name, f"input {_described(buffer)}", sorted(first)))
     for name, value in program.outputs.items():
         buffer = value.buffer if isinstance(value, BufferSlice) else value
         mine = (program.access_buffers == buffer.index) & (program.access_modes & WRITE != 0)
         writers = set(item_of[mine].tolist())
-        last = writers - _overwritten(program.edges, writers)
+        last = writers - _before(program.edges, writers)
         outputs.append((name, f"output {name}: {_described(buffer)}", sorted(last)))
     return inputs, outputs
 
 
-def _overwritten(edges: Edges, writers: set[int]) -> set[int]:
-    return {
-        source
-        for source, target in zip(edges.source.tolist(), edges.target.tolist(), strict=True)
-        if source in writers and target in writers
-    }
+def _behind(edges: Edges, items: set[int]) -> set[int]:
+    """What some path leads to from one of ``items``; arrows from an input to those would say nothing new."""
+    found: set[int] = set()
+    source, target, _ = in_topological_order(edges)
+    for before, after in zip(source, target, strict=True):
+        if before in items or before in found:
+            found.add(after)
+    return found
+
+
+def _before(edges: Edges, items: set[int]) -> set[int]:
+    """What some path leads from to one of ``items``."""
+    found: set[int] = set()
+    source, target, _ = in_topological_order(edges)
+    for before, after in zip(reversed(source), reversed(target), strict=True):
+        if after in items or after in found:
+            found.add(before)
+    return found
 
 
 def item_details(item: Any) -> str:
     """What a tooltip says of an item: what it is, where it was recorded, its options."""
     work = kinds_of_work([item])[0]
-    lines = [item.name, f"{item.kind}{f' of {work}' if work != item.kind else ''}, recorded at {item.site}"]
+    lines = [item.name, f"{item.kind}{f' of {work}' if work != item.kind else ''}, recorded at {site_place(item.site)}"]
     options = item.options
     told = {
         "group": " / ".join(options.groups),

@@ -214,9 +214,9 @@ class Graph:
     def show(self, *, color: str | None = None, fold: bool | Collection[str] | None = None) -> View:
         """A picture of the graph, for a notebook cell or ``.save(path)``; see docs/notebooks.md.
 
-        Boxes are coloured by ``"device"``, ``"group"`` or ``"function"``. ``fold`` says which groups are one box each:
-        some names, True for all, False for none; None folds only what is too large to read. GraphError for a colour
-        or a group that there is not, and for more boxes than can be laid out.
+        Boxes are coloured by ``"device"``, ``"group"`` or ``"name"`` (names less their numbers). ``fold`` says which
+        groups are one box each: some names, True for all, False for none; None folds only what is too large to read.
+        GraphError for a colour or a group that there is not, and for more boxes than can be laid out.
         """
         from plait.graph.drawing import graph_view  # noqa: PLC0415  drawing imports this module's neighbours
 

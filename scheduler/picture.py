@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from plait.graph.drawing.svg import (
     INK,
     LINE,
+    MARKS,
     PALETTE,
+    STATES,
     colours,
     document,
     escape,
@@ -65,8 +67,10 @@ def draw_timeline(
     details: Callable[[int], str],
     *,
     fixed: dict[str, int] | None = None,
+    failed: Collection[int] = (),
 ) -> str:
-    """The SVG. ``categories`` names what each item of the plan is coloured by, ``word`` says what that is."""
+    """The SVG. ``categories`` names what each item of the plan is coloured by, ``word`` says what that is;
+    ``failed`` are items that failed."""
     colour = colours((categories[item] for item in trace.records["item"].tolist()), fixed)
     lanes = build_lanes(trace, categories, WIDTH)
     place = _Place(lanes, max(1, trace.makespan_ns))
@@ -81,7 +85,8 @@ def draw_timeline(
         f'data-span="{place.span / 1e9!r}"'
     )
     parts = [
-        f'<g class="plait-head" transform="translate(10 4)">{label(0, 14, title)}{keys}{_marks_key(head)}</g>',
+        f'<g class="plait-head" transform="translate(10 4)">{label(0, 14, title)}{keys}',
+        f"{_marks_key(head, bool(failed))}</g>",
         _ticks(place, top),
         *(label(10, top + y, text, size=10, soft=True) for y, text in place.headings),
         *_names(lanes, place, top),
@@ -91,16 +96,18 @@ def draw_timeline(
         *_critical(lanes, place, trace, starts),
         "</svg>",
         *_texts(lanes, place, trace, top),
+        *_failures(lanes, place, trace, starts, failed, top),
     ]
     return document(WIDTH, top + place.height + 8, parts, title, "plait-timeline")
 
 
-def _marks_key(y: float) -> str:
+def _marks_key(y: float, failures: bool) -> str:
+    cross = label(274, y + 11, f"{MARKS['failed']} failed", size=11) if failures else ""
     return (
         f'<rect class="plait-criticalbar" x="2" y="{y + 5:.1f}" width="14" height="3" fill="{INK}"/>'
         f"{label(20, y + 11, 'critical path', size=11)}"
         f'<rect class="plait-soft" x="126" y="{y + 3:.1f}" width="14" height="7" fill="{LINE}" fill-opacity=".22"/>'
-        f"{label(144, y + 11, 'the stream waits', size=11)}"
+        f"{label(144, y + 11, 'the stream waits', size=11)}{cross}"
     )
 
 
@@ -225,6 +232,22 @@ def _critical(lanes: Sequence[Lane], place: _Place, trace: Trace, starts: Starts
             f'height="3" fill="{INK}" pointer-events="none"/>'
         )
         before = (right, y)
+
+
+def _failures(
+    lanes: Sequence[Lane], place: _Place, trace: Trace, starts: Starts, failed: Collection[int], top: float
+) -> Iterator[str]:
+    """A cross over the end of each item that failed."""
+    index = {lane.name: at for at, lane in enumerate(lanes)}
+    for item, stream in zip(trace.records["item"].tolist(), trace.records["stream"].tolist(), strict=True):
+        if item in failed:
+            x, y = place.x(int(starts.end[item])), top + place.tops[index[trace.streams[stream]]] + LANE / 2
+            number = STATES["failed"]
+            yield (
+                f'<text class="plait-solid plait-c{number} plait-inside" data-x="{x:.2f}" data-w="0" data-need="-99" '
+                f'x="{place.left + x + 4:.1f}" y="{y + 7:.1f}" font-size="20" font-weight="bold" '
+                f'fill="{PALETTE[number]}">{MARKS["failed"]}<title>{escape(trace.names[item])} failed</title></text>'
+            )
 
 
 def _texts(lanes: Sequence[Lane], place: _Place, trace: Trace, top: float) -> Iterator[str]:

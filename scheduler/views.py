@@ -40,7 +40,7 @@ def plan_categories(plan: Plan, color: str) -> list[str]:
     if color == "stream":
         return _by_item(plan, [plan.stream(position) or "any of the host's" for position in range(len(plan.order))])
     if color == "state":
-        raise GraphError("color='state': a plan has none; show a run, or color by device, stream, group or function")
+        raise GraphError("color='state': a plan has none; show a run, or color by device, stream, group or name")
     return item_categories(plan.work, color)
 
 
@@ -100,6 +100,7 @@ def run_view(run: Run, color: str | None, fold: Fold) -> View:
         color,
         lambda index: item_details(run.plan.work[index]),
         fixed=STATES if color == "state" else None,
+        failed={item for item, state in enumerate(states) if state == "failed"},
     )
     shown = scene_part(scene, states, "state", fold, STATES)[1]
     graph = f"<details><summary>the graph, by state</summary>{shown}</details>"
@@ -107,7 +108,7 @@ def run_view(run: Run, color: str | None, fold: Fold) -> View:
 
 
 def _default(plan: Plan) -> str:
-    return "group" if any(item.options.groups for item in plan.work) else "function"
+    return "group" if any(item.options.groups for item in plan.work) else "name"
 
 
 def _by_item(plan: Plan, by_position: Sequence[str]) -> list[str]:

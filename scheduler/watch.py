@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from plait.scheduler.run import Progress, Run
 
 EVERY_S, MOST_SHARE = 0.25, 0.01  # a look each quarter of a second, but never more than this share of the time
-PICTURE_AFTER_S = 2.0  # laying out takes some ten milliseconds, which a short run would feel
+PICTURE_AFTER_S = 1.0  # laying out takes some ten milliseconds, which a short run would feel
 MOST_LIVE = 150  # with more items a live picture shows an overview
 
 

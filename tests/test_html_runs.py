@@ -47,7 +47,7 @@ def program():
 
 def test_a_timeline_has_a_lane_per_stream_and_a_bar_per_item():
     run = run_of(program(), x=np.ones(4))
-    svg = run.show(color="function").svg
+    svg = run.show(color="name").svg
     texts = [each.text for each in ET.fromstring(svg).iter(f"{SVG}text")]
     for part in ("compute", "copies", "async items", "host/copy:0", "loop", "critical path", "the stream waits"):
         assert part in texts

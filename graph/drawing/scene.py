@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ MOST_ITEMS, MOST_EDGES = 400, 1600  # above, a picture shows an overview
 LARGEST, MOST_FOLDED = 3000, 150
 MOST_ENDS = 60  # with more items, names are cut shorter, and inputs and outputs have no boxes of their own
 FONT, SMALL = 12.0, 10.0
+
+_NUMBER = re.compile(r"\d")
 
 INPUT, OUTPUT, FOLD = "input", "output", "fold"
 
@@ -80,22 +83,23 @@ class Arranged:
 
 def arrange(scene: Scene, folded: bool | Collection[str] | None = None) -> Arranged:
     """Fold and lay out. ``folded`` as in ``Graph.show``; GraphError for unknown groups, and for too much to draw."""
-    return _arranged(scene, _boxes(scene, folded))
+    return _arranged(scene, *_boxes(scene, folded))
 
 
 def arrange_overview(scene: Scene) -> Arranged:
     """All items in a few boxes, whatever groups there are."""
-    return _arranged(scene, overview(scene.edges, kinds_of_work(scene.items)))
+    stems = name_stems(scene.items)
+    return _arranged(scene, overview(scene.edges, stems), stems)
 
 
-def _arranged(scene: Scene, box: Longs | None) -> Arranged:
+def _arranged(scene: Scene, box: Longs | None, names: Sequence[str]) -> Arranged:
     many = len(scene.items) if box is None else int(box.max(initial=-1)) + 1
     most = 28 if many <= MOST_ENDS else 18
     if box is None:
         boxes = [_single(scene, index, most) for index in range(len(scene.items))]
         edges = scene.edges
     else:
-        boxes = _folded(scene, box, most)
+        boxes = _folded(scene, box, names, most)
         edges = contract(scene.edges, box)
     if many <= MOST_ENDS and box is None:
         boxes, edges = _with_ends(scene, boxes, edges)
@@ -120,29 +124,32 @@ def _arranged(scene: Scene, box: Longs | None) -> Arranged:
     return Arranged(scene, boxes, arrows, layout, height, box is not None, counts)
 
 
-def _boxes(scene: Scene, folded: bool | Collection[str] | None) -> Longs | None:
-    """The box of each item, or None for a box each."""
+def _boxes(scene: Scene, folded: bool | Collection[str] | None) -> tuple[Longs | None, Sequence[str]]:
+    """The box of each item, or None for a box each; and by item, what to call its box."""
     count, groups = len(scene.items), scene.groups
     if folded is None:
         if count <= MOST_ITEMS and len(scene.edges) <= MOST_EDGES:
-            return None
+            return None, ()
         if groups:
-            box = fold(scene.edges, _keys(scene, groups))
+            keys = _keys(scene, groups)
+            box = fold(scene.edges, keys)
             if int(box.max(initial=-1)) < MOST_FOLDED:
-                return box
-        return overview(scene.edges, kinds_of_work(scene.items))
+                return box, [str(key) for key in keys]
+        stems = name_stems(scene.items)
+        return overview(scene.edges, stems), stems
     wanted = groups if folded is True else [] if folded is False else [*folded]
     unknown = [name for name in wanted if name not in groups]
     if unknown:
         raise GraphError(f"fold={unknown!r}: no such group (groups: {', '.join(map(repr, groups)) or 'none'})")
-    chosen = fold(scene.edges, _keys(scene, wanted)) if wanted else None
+    keys = _keys(scene, wanted) if wanted else []
+    chosen = fold(scene.edges, keys) if wanted else None
     drawn = count if chosen is None else int(chosen.max(initial=-1)) + 1
     if drawn > LARGEST:
         raise GraphError(
             f"{drawn} boxes are too many to lay out (at most {LARGEST}): fold more groups, or leave fold=None, "
             "which shows an overview"
         )
-    return chosen
+    return chosen, [str(key) for key in keys]
 
 
 def _keys(scene: Scene, groups: Collection[str]) -> list[Any]:
@@ -152,33 +159,48 @@ def _keys(scene: Scene, groups: Collection[str]) -> list[Any]:
     ]
 
 
-def kinds_of_work(items: Sequence[Any]) -> list[str]:
-    """In words, what sort of work each item is: its function, else its kind."""
-    return [function_name(item.function) or item.kind for item in items]
+def name_stems(items: Sequence[Any]) -> list[str]:
+    """What items of one sort have in common: their names up to the first number, else what they call."""
+    stems: dict[str, str] = {}
+    found = []
+    for item in items:
+        name = item.options.name
+        if name is None:
+            found.append(work_of(item))
+            continue
+        stem = stems.get(name)
+        if stem is None:
+            stem = stems[name] = _NUMBER.split(name, maxsplit=1)[0].strip(" \t\n'\"#:;,._-/([{<")
+        found.append(stem or work_of(item))
+    return found
+
+
+def work_of(item: Any) -> str:
+    """In a word, what an item does: its function, else its kind."""
+    return function_name(item.function) or str(item.kind)
 
 
 def _single(scene: Scene, index: int, most: int) -> Box:
     item = scene.items[index]
-    work = function_name(item.function) or item.kind
+    work = work_of(item)
     name = shortened(item.name, most)
     note = "" if item.name.startswith(work) or len(scene.items) > 150 else shortened(work, most)
     return Box(name, note, scene.details(index), item.kind, (index,), _width(name, note))
 
 
-def _folded(scene: Scene, box: Longs, most: int) -> list[Box]:
+def _folded(scene: Scene, box: Longs, keys: Sequence[str], most: int) -> list[Box]:
     count = int(box.max(initial=-1)) + 1
     members: list[list[int]] = [[] for _ in range(count)]
     for index, each in enumerate(box.tolist()):
         members[each].append(index)
-    work = kinds_of_work(scene.items)
-    first_group = [item.options.groups[0] if item.options.groups else "" for item in scene.items]
-    names = box_names(box, [group or kind for group, kind in zip(first_group, work, strict=True)])
+    stems = name_stems(scene.items)
+    names = box_names(box, keys)
     boxes = []
     for mine, name in zip(members, names, strict=True):
         if len(mine) == 1:
             boxes.append(_single(scene, mine[0], most))
             continue
-        inside = Counter(work[index] for index in mine).most_common(6)
+        inside = Counter(stems[index] for index in mine).most_common(6)
         title = f"{name}: {len(mine)} items\n" + "\n".join(f"  {kind} \u00d7 {times}" for kind, times in inside)
         shown, note = shortened(name, most), f"\u00d7 {len(mine)}"
         boxes.append(Box(shown, note, title, FOLD, mine, _width(shown, note)))

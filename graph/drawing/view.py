@@ -12,7 +12,7 @@ import numpy as np
 from plait.errors import GraphError
 from plait.graph.buffer import Buffer, BufferSlice
 from plait.graph.drawing.picture import draw
-from plait.graph.drawing.scene import MOST_ENDS, Scene, arrange, arrange_overview, kinds_of_work
+from plait.graph.drawing.scene import MOST_ENDS, Scene, arrange, arrange_overview, name_stems, work_of
 from plait.graph.drawing.svg import escape, script, style_sheet
 from plait.graph.edges import Edges, in_topological_order
 from plait.graph.hazards import READ, WRITE
@@ -63,11 +63,9 @@ def page(parts: Sequence[str]) -> str:
 def graph_view(program: Program, color: str | None, folded: bool | Collection[str] | None) -> View:
     """The picture of a graph, coloured by ``color`` and folded as ``Graph.show`` says."""
     groups = any(item.options.groups for item in program.items)
-    color = color or ("group" if groups else "function")
+    color = color or ("group" if groups else "name")
     if color in ("stream", "state"):
-        raise GraphError(
-            f"color={color!r}: a graph has none; show a plan or a run, or color by device, group or function"
-        )
+        raise GraphError(f"color={color!r}: a graph has none; show a plan or a run, or color by device, group or name")
     categories = item_categories(program.items, color)
     return scene_view(graph_scene(program), categories, color, folded)
 
@@ -92,14 +90,14 @@ def scene_part(scene: Scene, categories: Sequence[str], word: str, folded: Any, 
 
 
 def item_categories(items: Sequence[Any], color: str) -> list[str]:
-    """Per item, what it is coloured by: ``"device"`` (the one asked for), ``"group"`` or ``"function"``."""
+    """Per item, what it is coloured by: ``"device"`` (as asked for), ``"group"`` or ``"name"`` (less numbers)."""
     if color == "device":
         return [item.options.device or "" for item in items]
     if color == "group":
         return [item.options.groups[0] if item.options.groups else "" for item in items]
-    if color == "function":
-        return kinds_of_work(items)
-    raise GraphError(f"color={color!r} is none of 'device', 'stream', 'group', 'state', 'function'")
+    if color == "name":
+        return name_stems(items)
+    raise GraphError(f"color={color!r} is none of 'device', 'stream', 'group', 'state', 'name'")
 
 
 def graph_scene(program: Program) -> Scene:
@@ -153,7 +151,7 @@ def _before(edges: Edges, items: set[int]) -> set[int]:
 
 def item_details(item: Any) -> str:
     """What a tooltip says of an item: what it is, where it was recorded, its options."""
-    work = kinds_of_work([item])[0]
+    work = work_of(item)
     lines = [item.name, f"{item.kind}{f' of {work}' if work != item.kind else ''}, recorded at {site_place(item.site)}"]
     options = item.options
     told = {

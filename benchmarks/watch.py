@@ -10,6 +10,7 @@ run's own time (from its start to its last item) to the unwatched one's; a media
 from __future__ import annotations
 
 import argparse
+import gc
 import io
 import json
 from collections.abc import Callable
@@ -77,14 +78,33 @@ def _wait(_: object) -> int:
     return 0
 
 
+class Until:
+    """A display that says when it has shown the end; that is after the run, and would weigh on the next one."""
+
+    def __init__(self, inner: Display) -> None:
+        self._inner = inner
+        self.finished = trio.Event()
+        self.update = inner.update
+
+    def finish(self, run: plait.Run, snapshot: Any) -> None:
+        """Show the end."""
+        self._inner.finish(run, snapshot)
+        self.finished.set()
+
+
 async def one(plan: Any, scheduler: plait.Scheduler, display: Display | None) -> float:
     """Seconds from start to the last item's end."""
+    until = None if display is None else Until(display)
+    gc.collect()
     began = perf_counter()
     run = scheduler.start(plan)
-    if display is not None:
-        run.watch(display)
+    if until is not None:
+        run.watch(until)
     await run
-    return perf_counter() - began
+    seconds = perf_counter() - began
+    if until is not None:
+        await until.finished.wait()
+    return seconds
 
 
 async def compare(build: Callable[[float], plait.Graph], seconds: float, pairs: int) -> dict[str, float]:
@@ -94,12 +114,11 @@ async def compare(build: Callable[[float], plait.Graph], seconds: float, pairs: 
         await one(plan, scheduler, None)
         ratios: dict[str, list[float]] = {"notebook": [], "terminal": []}
         for pair in range(pairs):
-            for name in ratios:
-                makers: list[Callable[[], Display | None]] = [lambda: None, lambda name=name: _display(name)]
+            for name, found in ratios.items():
                 times = {}
-                for watched in (0, 1) if pair % 2 else (1, 0):
-                    times[watched] = await one(plan, scheduler, makers[watched]())
-                ratios[name].append(times[1] / times[0])
+                for watched in (False, True) if pair % 2 else (True, False):
+                    times[watched] = await one(plan, scheduler, _display(name) if watched else None)
+                found.append(times[True] / times[False])
     return {name: median(found) for name, found in ratios.items()}
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 EVERY_S, MOST_SHARE = 0.25, 0.01  # a look each quarter of a second, but never more than this share of the time
 PICTURE_AFTER_S = 1.0  # laying out takes some ten milliseconds, which a short run would feel
+MOST_LOOKED_AT = 4096  # values, to tell how much memory they take up
+MOST_SHOWN = 100_000  # items of a run that is drawn without having been asked for
 MOST_LIVE = 150  # with more items a live picture shows an overview
 
 
@@ -70,9 +72,15 @@ def take_snapshot(run: Run, began: float) -> Snapshot:
         done = float(plan.cost[: state.cursor].sum())
     total = float(plan.cost.sum())
     left = elapsed * (total - done) / done if done > 0 else None
-    held = {id(value): getattr(value, "nbytes", 0) for value in state.values}
-    sizes = [size for size in held.values() if isinstance(size, int)]
-    return Snapshot(plan.program.graph.name, progress, elapsed, progress.done / elapsed, left, sum(sizes))
+    return Snapshot(plan.program.graph.name, progress, elapsed, progress.done / elapsed, left, _held(state.values))
+
+
+def _held(values: list[Any]) -> int:
+    """Bytes of the arrays among ``values``; from a sample where there are many, since a long look would hold up the
+    items, which need the interpreter too."""
+    step = max(1, len(values) // MOST_LOOKED_AT)
+    held = {id(value): getattr(value, "nbytes", 0) for value in values[::step]}
+    return step * sum(size for size in held.values() if isinstance(size, int))
 
 
 def find_display() -> Display | None:
@@ -127,8 +135,9 @@ class NotebookDisplay:
         self._show(live_page(snapshot, svg), " ".join([snapshot.name, *snapshot.words()]))
 
     def finish(self, run: Run, snapshot: Snapshot) -> None:
-        """Leave the finished run in the cell."""
-        self._show(run._repr_html_(), repr(run))
+        """Leave the finished run in the cell; of a very large one the figures, since its picture takes a while."""
+        large = len(run.plan.work) > MOST_SHOWN
+        self._show(live_page(snapshot, "") if large else run._repr_html_(), repr(run))
 
     def _show(self, html: str, text: str) -> None:
         bundle = {"text/html": html, "text/plain": text}

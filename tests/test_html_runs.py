@@ -1,6 +1,7 @@
 """Runs as pictures, live and finished, and progress on a terminal."""
 
 import io
+import itertools
 import threading
 import xml.etree.ElementTree as ET
 
@@ -8,9 +9,13 @@ import numpy as np
 import plait
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from plait.cli.main import main
-from plait.scheduler import Progress
+from plait.scheduler import Progress, Trace
+from plait.scheduler.bars import MOST_ROWS, build_lanes
 from plait.scheduler.terminal import LineDisplay, progress_line, terminal_display
+from plait.scheduler.trace import RECORD
 from plait.scheduler.watch import NotebookDisplay, Snapshot, find_display, take_snapshot
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -90,6 +95,30 @@ def test_ten_thousand_bars_are_joined_and_still_counted():
     assert len(bars) <= 4000
     counts = [title(bar).split(" items in")[0] for bar in bars]
     assert sum(int(count) if count.isdecimal() else 1 for count in counts) == 10_000
+
+
+@given(st.data())
+def test_bars_count_every_item_once_and_share_no_place(data):
+    records = np.zeros(data.draw(st.integers(1, 60)), RECORD)
+    records["item"] = np.arange(len(records))
+    for record in records:
+        record["stream"] = data.draw(st.integers(0, 2))
+        record["start_ns"] = data.draw(st.integers(0, 10_000))
+        record["end_ns"] = record["start_ns"] + data.draw(st.integers(0, 3000))
+    records = records[np.argsort(records["start_ns"], kind="stable")]
+    names = tuple(f"item {index}" for index in range(len(records)))
+    trace = Trace(records, ("host/compute:0", "host/copy:0", "loop"), "host", names, 13_000)
+    lanes = build_lanes(trace, [name[-1] for name in names], width=100)
+    bars = [bar for lane in lanes for bar in lane.bars]
+    assert sum(bar.count for bar in bars) == len(records)
+    for lane in lanes:
+        mine = records[records["stream"] == trace.streams.index(lane.name)]
+        assert {bar.first for bar in lane.bars} | {bar.item for bar in lane.bars} <= set(mine["item"].tolist())
+        covered = {at for start, end in mine[["start_ns", "end_ns"]].tolist() for at in range(start, end)}
+        assert lane.busy_ns == len(covered)
+        for row in range(min(lane.rows, MOST_ROWS - 1)):  # the last row takes what finds no room
+            inside = [bar for bar in lane.bars if bar.row == row]
+            assert all(a.end <= b.start for a, b in itertools.pairwise(inside)) or lane.rows == MOST_ROWS
 
 
 def test_runs_are_coloured_by_where_and_how_they_ran():

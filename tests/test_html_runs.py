@@ -54,12 +54,12 @@ def test_a_timeline_has_a_lane_per_stream_and_a_bar_per_item():
     run = run_of(program(), x=np.ones(4))
     svg = run.show(color="name").svg
     texts = [each.text for each in ET.fromstring(svg).iter(f"{SVG}text")]
-    for part in ("compute", "copies", "async items", "host/copy:0", "loop", "critical path", "the stream waits"):
+    for part in ("compute", "copies", "async items", "loop", "critical path", "the stream waits"):
         assert part in texts
     bars = {title(bar).split("\n")[0]: title(bar) for bar in elements(svg, "plait-bar")}
     assert bars.keys() == {"double", "stage", "sum", "tell"}
     assert "ready when double ended" in bars["stage"]
-    assert "on host/copy:0" in bars["stage"]
+    assert "on host/copy:" in bars["stage"]
     assert len(elements(svg, "plait-criticalbar")) == len(run.report().critical_path) + 1  # and one in the legend
     waits = [title(wait) for wait in elements(svg, "plait-wait")]
     assert any("stage came next and waited for double" in wait for wait in waits)
@@ -68,7 +68,8 @@ def test_a_timeline_has_a_lane_per_stream_and_a_bar_per_item():
 def test_copies_stand_apart_from_compute():
     svg = run_of(program(), x=np.ones(4)).show().svg
     heights = {each.text: float(each.get("y")) for each in ET.fromstring(svg).iter(f"{SVG}text")}
-    assert heights["compute"] < heights["host/compute:0"] < heights["copies"] < heights["host/copy:0"] < heights["loop"]
+    below = {name.partition(":")[0]: height for name, height in heights.items() if name and name.startswith("host/")}
+    assert heights["compute"] < below["host/compute"] < heights["copies"] < below["host/copy"] < heights["loop"]
 
 
 def test_a_finished_run_shows_figures_what_took_longest_and_its_graph():

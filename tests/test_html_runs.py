@@ -125,7 +125,7 @@ def test_bars_count_every_item_once_and_share_no_place(data):
 def test_runs_are_coloured_by_where_and_how_they_ran():
     run = run_of(program(), x=np.ones(4))
     assert "stream:" in run.show(color="stream").svg
-    assert "✓ done 4" in run.show(color="state").svg
+    assert "✓ done \u00d74" in run.show(color="state").svg
     with pytest.raises(plait.GraphError, match="no such group"):
         run.show(fold=["none"])
 
@@ -157,7 +157,7 @@ async def test_a_run_without_a_trace_or_not_ended_shows_its_graph():
         assert "waiting" in svg or "running" in svg
         await run
         assert "for a timeline, run with trace=True" in run._repr_html_()
-        assert "done 1" in run.show().svg
+        assert "done \u00d71" in run.show().svg
 
 
 class Kept:
@@ -259,7 +259,7 @@ async def test_a_notebook_shows_one_output_that_ends_as_the_run():
     assert "plait-progressed" in bar
     assert "<svg" not in bar
     assert "<svg" in picture
-    assert "✓ done 1" in picture
+    assert "✓ done \u00d71" in picture
     assert "<script" not in picture
     assert end == run._repr_html_()
 

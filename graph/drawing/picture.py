@@ -100,7 +100,7 @@ def _outline(box: Box, x: float, y: float, height: float, number: int, dashed: b
     if box.shape in (INPUT, OUTPUT):
         dashes = ' stroke-dasharray="1 2"' if box.shape == INPUT else ""
         return (
-            f'<rect {place} rx="{height / 2:g}" {paper}/><rect class="plait-edge" {place} rx="{height / 2:g}" '
+            f'<rect {place} rx="{height / 2:g}" {paper}/><rect class="plait-outline" {place} rx="{height / 2:g}" '
             f'fill="none" stroke="{INK}"{dashes}/>'
         )
     behind = ""

@@ -77,7 +77,7 @@ def legend(
         return "", 0.0
     parts, x, y = [label(2, top + 11, f"{word}:", size=11, soft=True)], 12 + text_width(f"{word}:", 11), top
     for name, count in entries:
-        shown = f"{MARKS.get(name, '')} {shortened(name or 'none', 28)} {count}".strip()
+        shown = f"{MARKS.get(name, '')} {shortened(name or 'none', 28)} \u00d7{count}".strip()
         needed = 24 + text_width(shown, 11)
         if x + needed > width and x > 100:
             x, y = 2.0, y + 18

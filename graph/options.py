@@ -18,6 +18,7 @@ class Options:
     """What is asked of an item beside its work. Units: ``timeout`` and ``cost`` are seconds.
 
     ``cost`` is one number for every device, or a mapping from device kind (``"host"``, ``"cuda"``) to one.
+    ``nbytes`` is an upper bound of the bytes of each result: what a memory limit keeps free for it.
     A larger ``priority`` is more urgent. ``retries`` counts the attempts after the first.
     """
 
@@ -28,6 +29,7 @@ class Options:
     timeout: float | None = None
     retries: int = 0
     cost: float | Mapping[str, float] | None = None
+    nbytes: int | None = None
     after: tuple[Any, ...] = ()
     groups: tuple[str, ...] = ()
 
@@ -102,6 +104,15 @@ def _cost(value: Any) -> None:
         _check(_is_number(cost) and 0 <= cost < math.inf, "cost", "non-negative, finite seconds", value)
 
 
+def _nbytes(value: Any) -> None:
+    _check(
+        value is None or (_is_integer(value) and value >= 0),
+        "nbytes",
+        "a non-negative integer: bytes of each result",
+        value,
+    )
+
+
 def _after(value: object) -> None:
     _check(isinstance(value, Iterable) and not isinstance(value, str), "after", "a list of items", value)
 
@@ -114,5 +125,6 @@ _CHECKS = {
     "timeout": _timeout,
     "retries": _retries,
     "cost": _cost,
+    "nbytes": _nbytes,
     "after": _after,
 }

@@ -61,6 +61,7 @@ class DeviceLanes:
         self._numbers = [0] * (len(devices) + 1)  # per place: items enqueued so far, over all its streams
         self._keys = itertools.count()
         self._clocks: dict[int, Clock] = {}
+        self._move_queues: dict[int, LaunchQueue] = {}  # by kind of lane
 
     def serve(self, lane: Lane, state: RunState) -> None:
         """Enqueue what is ready of a run for this lane; with the lock held."""
@@ -88,6 +89,21 @@ class DeviceLanes:
         for tail in self._tails.values():
             tail.queue.device.give_back(tail.queue)
         self._tails.clear()
+        for queue in self._move_queues.values():
+            queue.device.give_back(queue)
+        self._move_queues.clear()
+
+    def move_queue(self, lane: Lane) -> LaunchQueue:
+        """The stream of a device's moves to make room or to bring back; without the lock, on the lane's own thread."""
+        place, role = divmod(lane.kind, 3)
+        queue = self._move_queues.get(lane.kind)
+        device = self.devices[place - 1]
+        if device.error is not None:
+            raise device.error
+        if queue is None:
+            name = stream_name(device.name, role, 0)
+            queue = self._move_queues[lane.kind] = device.borrow(priority=0, kind="copy", name=name)
+        return queue
 
     # ---- enqueueing -------------------------------------------------------------------------------------------
 
@@ -129,6 +145,8 @@ class DeviceLanes:
             elif error is not None:
                 self._failed(state, position, tail, error)
             else:
+                if state.memory is not None:
+                    state.memory.produced(position)
                 flight.enqueued(position, event, dead)
                 if state.synchronous:
                     tail.in_flight -= flight.reached(tail.key, position, dead)
@@ -136,13 +154,16 @@ class DeviceLanes:
                 self._dispatcher.drop(dead)
             if not tail.lost and (not state.synchronous or error is not None):
                 untold[tail.key] = tail, position
-                if late[position] or tail.in_flight % FOLLOWED == 0 or error is not None:
+                heard = late[position] or state.memory is not None  # its bytes are free as soon as it is known to end
+                if heard or tail.in_flight % FOLLOWED == 0 or error is not None:
                     del untold[tail.key]
                     self._follow(state, tail, position)
             if any(others):
                 self._dispatcher.announce(state, joining=False)
             if state.outputs_done or state.stopping or state.synchronous:
                 self._dispatcher.after(state)
+            if state.memory is not None:
+                self._dispatcher.settle_memory()
             if self._dispatcher.should_yield(lane, state, began):
                 break
         for tail, position in untold.values():
@@ -305,8 +326,11 @@ class DeviceLanes:
             flight.failing[position] = error
             if isinstance(error, DeviceLost):
                 self._lost(tail, error)
+        elif state.memory is not None:
+            state.memory.produced(position)
         flight.end(position, dead)
         self._dispatcher.drop(dead)
+        self._dispatcher.settle_memory()
         self._dispatcher.announce(state, joining=False)
         self._dispatcher.after(state)
 
@@ -345,6 +369,7 @@ class DeviceLanes:
             if state in self._dispatcher.runs:  # else it has ended without what was followed, of a lost device
                 self._dispatcher.announce(state, joining=True)
                 self._dispatcher.after(state)
+            self._dispatcher.settle_memory()
         dead.clear()
 
     def _failed(self, state: RunState, position: int, tail: Tail, error: BaseException) -> None:
@@ -376,6 +401,7 @@ class DeviceLanes:
                 self._dispatcher.announce(state, joining=False)
                 self._dispatcher.after(state)
         self._dispatcher.drop(dead)
+        self._dispatcher.settle_memory()
 
     def _unpark(self, tail: Tail) -> None:
         parked, tail.parked = tail.parked, []

@@ -41,6 +41,8 @@ class Flight:
         self.event[position] = event
         state = self.state
         state.take_wait(self.part.early[position])
+        if state.memory is not None:
+            return  # what is counted goes when it is known to be out of use
         for slot in self.part.local_at.get(position, ()):
             left = self.local_left[slot] - 1
             self.local_left[slot] = left

@@ -22,6 +22,7 @@ from plait.scheduler.straight import run_straight
 
 if TYPE_CHECKING:
     from plait.devices import GpuDevice
+    from plait.scheduler.memory import Arbiter, Residency
 
 COARSE_NS = 20_000  # an item this long pays for waking another thread
 SLICE_NS = 2_000_000  # a run keeps a lane this long while another of its urgency waits
@@ -77,6 +78,7 @@ class Dispatcher:
         self._cores = usable_cores()
         self._devices: DeviceLanes | None = None
         self._closing: Callable[[], None] | None = None
+        self.memory: Arbiter | None = None
 
     # ---- called from the trio thread --------------------------------------------------------------------------
 
@@ -120,6 +122,7 @@ class Dispatcher:
         with self.lock:
             state.stop(reason)  # also before it is submitted
             self.after(state)
+            self.settle_memory()
 
     def take_loop_items(self, state: RunState) -> tuple[list[int], list[str]]:
         """Async items to start now and outputs that became ready, for the trio thread."""
@@ -127,6 +130,7 @@ class Dispatcher:
             taken: list[int] = []
             while state.prepared and (position := state.pop(LOOP)) >= 0:
                 taken.append(position)
+            self.settle_memory()
             outputs, state.outputs_done = state.outputs_done, []
             return taken, outputs
 
@@ -136,11 +140,14 @@ class Dispatcher:
         with self.lock:
             state.active -= 1
             if error is None:
+                if state.memory is not None:
+                    state.memory.produced(position)
                 state.settle(position, dead)
             else:
                 state.fail(position, error, -1, dead)
             self.announce(state, joining=True)
             self.after(state)
+            self.settle_memory()
 
     def abandon_loop_item(self, state: RunState, position: int) -> None:
         """An async item was cancelled: the run is ending."""
@@ -149,6 +156,7 @@ class Dispatcher:
             state.status[position] = SKIPPED
             state.stop("the run was cancelled")
             self.after(state)
+            self.settle_memory()
 
     def is_over(self, state: RunState) -> bool:
         """Whether nothing of the run is in flight or will start."""
@@ -272,6 +280,8 @@ class Dispatcher:
                 began = perf_counter_ns()
                 if not state.prepared:
                     self._prepare(lane, state)
+                if state.memory is not None and state.memory.moves[kind]:
+                    self._serve_moves(lane, state, state.memory)
                 serve = self._serve_straight if state.straight else self._serve_counted
                 if self._devices is not None and kind > LOOP:
                     serve = self._devices.serve
@@ -281,6 +291,7 @@ class Dispatcher:
                 self._serving[kind] -= 1
                 self.announce(state, joining=False)
                 self.after(state)
+                self.settle_memory()
 
     def _set_crowded(self, crowded: bool) -> None:
         """Say when lanes begin to serve side by side, and when one has been left alone."""
@@ -347,12 +358,63 @@ class Dispatcher:
             dead.clear()
             self.lock.acquire()
 
+    def look_again(self, state: RunState) -> None:
+        """Memory has changed for a run: lanes and the trio thread look at what it has to do."""
+        if state in self.runs:
+            self.announce(state, joining=False)
+            self.after(state)
+
+    def settle_memory(self) -> None:
+        """After what may have freed memory or used it: let those that wait go on."""
+        memory = self.memory
+        if memory is not None and (memory.changed or memory.dead):
+            memory.settle()
+            dead, memory.dead = memory.dead, []
+            self.drop(dead)
+
+    def hand_over(self, state: RunState, slot: int) -> Any:
+        """A value for the caller, whose memory it is from then on."""
+        assert state.memory is not None
+        with self.lock:
+            value = state.memory.value_for_caller(slot)
+            self.settle_memory()
+        return value
+
+    def give_memory_back(self, state: RunState) -> None:
+        """A run has ended, and its values are let go of."""
+        if self.memory is not None:
+            with self.lock:
+                self.memory.close(state)
+                self.settle_memory()
+
+    def _serve_moves(self, lane: Lane, state: RunState, memory: Residency) -> None:
+        """Carry out what the run has to move for this kind of lane."""
+        assert self.memory is not None
+        moves, arbiter = memory.moves[lane.kind], self.memory
+        while moves:
+            move = moves.popleft()
+            self.lock.release()
+            error: BaseException | None = None
+            try:
+                queue = None if lane.kind <= LOOP or self._devices is None else self._devices.move_queue(lane)
+                move.carry_out(state.values, arbiter.file, queue)
+            except BaseException as raised:  # a full disk, a lost device: the run hears of it
+                error = raised
+            self.lock.acquire()
+            arbiter.moved(move, error)
+            error = None
+            self.settle_memory()
+            self.announce(state, joining=True)
+            self.after(state)
+
     def _prepare(self, lane: Lane, state: RunState) -> None:
         state.preparing = True
         self.lock.release()
         error = state.prepare()
         self.lock.acquire()
         state.prepared, state.preparing = True, False
+        if state.memory is not None:
+            state.memory.prepared()
         if error is None:
             state.pass_unwritten_outputs()
         else:
@@ -386,10 +448,16 @@ class Dispatcher:
                     state.measure(position)
             state.grain_ns += (finished - started - state.grain_ns) >> 3
             if error is None:
+                if state.memory is not None:
+                    state.memory.produced(position)
                 state.settle(position, dead)
             else:
                 state.fail(position, error, lane.index, dead)
                 error = None
+            if state.memory is not None:
+                self.settle_memory()
+                if state.memory.moves[kind]:
+                    self._serve_moves(lane, state, state.memory)
             if len(ready) > 1 or any(others):
                 self.announce(state, joining=True)
             self.drop(dead)

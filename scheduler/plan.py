@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -28,6 +28,7 @@ from plait.scheduler.policies import Policy, find_policy
 
 if TYPE_CHECKING:
     from plait.graph.drawing import View
+    from plait.scheduler.memory import MemoryUse
 
 COMPUTE, COPY, LOOP = 0, 1, 2
 KIND_WORDS = ("compute", "copy", "loop")
@@ -174,6 +175,13 @@ class Plan:
 
         return capture_plan(self)
 
+    @functools.cached_property
+    def memory(self) -> Mapping[str, MemoryUse]:
+        """Per memory space, the bytes that a run of the plan needs there, told before it runs."""
+        from plait.scheduler.memory.usage import plan_memory  # noqa: PLC0415  which imports this package
+
+        return plan_memory(self)
+
     def explain(self) -> str:
         """In words: what runs where, in what order, and what each item waits for."""
         return explain(self)
@@ -204,10 +212,17 @@ def collector_paused(count: int) -> Iterator[None]:
             gc.enable()
 
 
-def compile_plan(program: Program, devices: Sequence[Device], streams: tuple[int, int], policy: str | Policy) -> Plan:
+def compile_plan(
+    program: Program,
+    devices: Sequence[Device],
+    streams: tuple[int, int],
+    policy: str | Policy,
+    limits: Sequence[int | None] | None = None,
+) -> Plan:
     """Lay ``program`` over the host's ``streams`` (compute, copy) and the devices.
 
-    Each device has as many compute streams as the host. PlanError names what cannot be placed.
+    Each device has as many compute streams as the host. Under ``limits`` (bytes per place) items are put in an order
+    that moves few bytes, if the policy's moves more. PlanError names what cannot be placed.
     """
     chosen = find_policy(policy)
     places = Places(devices)
@@ -220,6 +235,10 @@ def compile_plan(program: Program, devices: Sequence[Device], streams: tuple[int
         if there is not None and there.any():
             cost[there] = _costs(items, device.platform)[there]
     order = _order(items, edges, np.asarray(chosen(edges, cost), dtype=np.float64))
+    if limits is not None and any(limit is not None for limit in limits):
+        from plait.scheduler.memory.order import memory_order  # noqa: PLC0415  which imports this package
+
+        order = _by_priority(memory_order(program, expansion, order, limits), items, edges)
     positions = np.empty(count, dtype=np.int64)
     positions[order] = np.arange(count)
     waits = _renumbered(edges, positions)
@@ -234,11 +253,11 @@ def compile_plan(program: Program, devices: Sequence[Device], streams: tuple[int
         if buffer.kind in (CONSTANT, RESOURCE):
             keep[buffer.index] = True
     access_offsets, access_slots = _accesses(expansion, order)
-    limits = program.group_limits
+    group_limits = program.group_limits
     groups = {
         position: limited
-        for position, index in enumerate(order.tolist() if limits else [])
-        if (limited := tuple(name for name in items[index].options.groups if limits[name] is not None))
+        for position, index in enumerate(order.tolist() if group_limits else [])
+        if (limited := tuple(name for name in items[index].options.groups if group_limits[name] is not None))
     }
     on_device = None
     if expansion.places:
@@ -332,6 +351,13 @@ def _order(items: Sequence[WorkItem | Transfer], edges: Edges, urgency: npt.NDAr
     for values in (priority, urgency):
         _inherit(values, edges)
     return np.lexsort((np.arange(count), -urgency, -priority)).astype(np.int64)
+
+
+def _by_priority(order: IntArray, items: Sequence[WorkItem | Transfer], edges: Edges) -> IntArray:
+    """The same order, but what the user called more urgent first."""
+    priority = np.array(_by_option(items, lambda options: options.priority), dtype=np.float64)
+    _inherit(priority, edges)
+    return order[np.argsort(-priority[order], kind="stable")]
 
 
 def _inherit(values: npt.NDArray[np.float64], edges: Edges) -> None:

@@ -14,6 +14,7 @@ from plait.errors import PlaitError, RunCancelled, RunFailed, WorkError
 from plait.graph import BufferSlice
 from plait.scheduler.bind import Attempts, Packed, work_error
 from plait.scheduler.explain import kind_word
+from plait.scheduler.memory import SpaceUse
 from plait.scheduler.plan import Plan
 from plait.scheduler.report import Report, build_report, peak_bytes
 from plait.scheduler.state import DONE, FAILED, RUNNING, SKIPPED, STATUS_WORDS, WAITING, RunState
@@ -68,6 +69,7 @@ class Run:
         self._finished = trio.Event()
         self._watched: dict[str, trio.Event] = {}
         self._outputs = Outputs()
+        self._ready: set[str] = set()  # outputs that are done and, under a memory limit, not taken yet
         self._error: RunFailed | None = None
         self._in_flight: list[int] = []
         self._observed = False
@@ -95,6 +97,8 @@ class Run:
         positions = self.plan.output_positions
         if name not in positions:
             raise PlaitError(f"the graph has no output {name!r} (its outputs: {', '.join(positions) or 'none'})")
+        if name in self._ready:
+            self._publish(name)
         if name not in self._outputs and not self._finished.is_set():
             await self._watched.setdefault(name, trio.Event()).wait()
         else:
@@ -174,8 +178,16 @@ class Run:
 
     def report(self) -> Report:
         """Time against bounds, streams and how busy, critical path, peak memory; needs a trace."""
-        trace = self.trace
-        return build_report(self.plan, trace, peak_bytes(self.plan, self._state.finished, self._state.sizes))
+        trace, state = self.trace, self._state
+        limited = state.memory is not None and state.memory.limited[0]
+        peak = state.memory.peak[0] if limited and state.memory else peak_bytes(self.plan, state.finished, state.sizes)
+        return build_report(self.plan, trace, peak)
+
+    @property
+    def memory(self) -> dict[str, SpaceUse]:
+        """Per memory space with a limit, what the run holds and held at most, and what was moved; bytes."""
+        memory = self._state.memory
+        return {} if memory is None else memory.uses()
 
     @property
     def errors(self) -> tuple[WorkError, ...]:
@@ -231,7 +243,10 @@ class Run:
                         for position in items:
                             nursery.start_soon(self._loop_item, position, name=self.plan.item(position).name)
                         for name in outputs:
-                            self._publish(name)
+                            if state.memory is not None and name not in self._watched:
+                                self._ready.add(name)  # as long as nobody has it, it can make room
+                            else:
+                                self._publish(name)
                     nursery.cancel_scope.cancel()
             timed_out = self._scope.cancelled_caught and not self._cancelled
         except BaseException:
@@ -301,16 +316,23 @@ class Run:
         if name in self._outputs:
             return
         value = self.plan.program.outputs[name]
+        self._ready.discard(name)
         if isinstance(value, BufferSlice):
-            result = self._state.values[value.buffer.index]
+            result = self._value(value.buffer.index)
             for key in value.keys:
                 result = result[key]
             result = result.copy() if isinstance(result, np.ndarray) else result
         else:
-            result = self._state.values[value.index]
+            result = self._value(value.index)
         self._outputs[name] = result
         if name in self._watched:
             self._watched[name].set()
+
+    def _value(self, slot: int) -> Any:
+        """The value of a buffer's slot, for the caller."""
+        if self._state.memory is None:
+            return self._state.values[slot]
+        return self._scheduler.dispatcher.hand_over(self._state, slot)
 
     def _unfinished(self) -> list[int]:
         state = self._state
@@ -352,6 +374,7 @@ class Run:
             self._outputs.missing = tuple(output for output in plan.output_positions if output not in self._outputs)
         self._scheduler.dispatcher.recycle(state)
         state.values.clear()
+        self._scheduler.dispatcher.give_memory_back(state)
         state.errors.clear()  # a traceback holds its frames, and those hold values
         plan.program.graph.running -= 1
         self._scheduler.forget(self)

@@ -18,6 +18,8 @@ from plait.errors import PlaitError, PlanError
 from plait.graph import Graph, Program
 from plait.scheduler.inputs import checked_inputs
 from plait.scheduler.lanes import Dispatcher
+from plait.scheduler.memory import Arbiter, MemoryLimit, SpaceUse, checked_limits
+from plait.scheduler.memory.usage import check_working_sets
 from plait.scheduler.place import Places
 from plait.scheduler.plan import Plan, collector_paused, compile_plan
 from plait.scheduler.policies import Policy, find_policy
@@ -39,6 +41,7 @@ class Scheduler:
         on_error: str,
         trace: bool,
         nursery: trio.Nursery,
+        limits: list[int | None] | None = None,
     ) -> None:
         self._devices = devices
         self._has_lanes = False
@@ -59,6 +62,19 @@ class Scheduler:
         self.stream_names = [*(stream.name for stream in [*self._compute, *self._copy]), "loop"]
         self.dispatcher = Dispatcher(self._compute, self._copy, self._post, self._crowd)
         self._bound: AbstractContextManager[None] | None = None
+        self._sizes: WeakKeyDictionary[Plan, list[int]] = WeakKeyDictionary()
+        self._limits = limits
+        if limits is not None:
+            self.dispatcher.memory = Arbiter(Places(self.devices).names, limits, self.dispatcher.look_again)
+
+    @property
+    def memory(self) -> dict[str, SpaceUse]:
+        """Per memory space with a limit, what all runs hold now, the most they held, and what was moved; bytes."""
+        arbiter = self.dispatcher.memory
+        if arbiter is None:
+            return {}
+        with self.dispatcher.lock:
+            return {space.name: space.use() for space in arbiter.spaces if space.limit is not None}
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -75,7 +91,9 @@ class Scheduler:
             program = graph.program()
             plan = graph.plans.get(self)
             if not isinstance(plan, Plan) or plan.program is not program:
-                plan = compile_plan(program, self._needed(program), (len(self._compute), len(self._copy)), self._policy)
+                streams = len(self._compute), len(self._copy)
+                limits = self._limits
+                plan = compile_plan(program, self._needed(program), streams, self._policy, limits)
                 graph.plans[self] = plan
         return plan
 
@@ -104,16 +122,23 @@ class Scheduler:
         plan = runnable if isinstance(runnable, Plan) else self.compile(runnable)
         if plan.streams != (len(self._compute), len(self._copy)):
             raise PlanError("this plan was compiled for other streams: compile it with this scheduler")
+        if self._limits is not None:
+            check_working_sets(plan, self._limits)
         joined = self._joined(plan)
-        state = RunState(
-            plan,
-            checked_inputs(plan.program, {**(inputs or {}), **named}),
-            priority=priority,
-            isolate=_checked_on_error(on_error or self._on_error) == "isolate",
-            traced=self._traced,
-            synchronous=_checked_debug(debug),
-            grain_ns=self._grains.get(plan, 0),
-        )
+        bound = checked_inputs(plan.program, {**(inputs or {}), **named})
+        isolate, synchronous = _checked_on_error(on_error or self._on_error) == "isolate", _checked_debug(debug)
+        with self.dispatcher.lock if self.dispatcher.memory is not None else contextlib.nullcontext():
+            state = RunState(
+                plan,
+                bound,
+                priority=priority,
+                isolate=isolate,
+                traced=self._traced,
+                synchronous=synchronous,
+                grain_ns=self._grains.get(plan, 0),
+                arbiter=self.dispatcher.memory,
+                sizes=self._sizes.get(plan),
+            )
         state.joins = joined
         run = Run(self, plan, state, timeout)
         self._runs[state] = run
@@ -156,6 +181,8 @@ class Scheduler:
         """A run has ended."""
         del self._runs[run._state]
         self._grains[run.plan] = run._state.grain_ns
+        if run._state.memory is not None and run._error is None:
+            self._sizes[run.plan] = run._state.memory.sizes
         if run._error is not None and not run._observed:
             self._failed.add(run)
 
@@ -204,6 +231,8 @@ class Scheduler:
             await closed.wait()
         self._bound_blas(False)
         self.dispatcher.close_devices()
+        if self.dispatcher.memory is not None:
+            self.dispatcher.memory.file.close()
         for stream in [*self._compute, *self._copy]:
             stream.close()
 
@@ -220,25 +249,31 @@ async def open_scheduler(
     devices: str | Device | Iterable[str | Device] = "all",
     streams: int = 4,
     policy: str | Policy = "critical-path",
-    memory_limit: None = None,
+    memory_limit: MemoryLimit = None,
     on_error: str = "stop",
     trace: bool = True,
 ) -> AsyncIterator[Scheduler]:
     """A scheduler over ``devices`` ("all", a name, or several) with ``streams`` compute streams on each.
+
+    ``memory_limit``: the most bytes (an int) or the largest fraction of a device's memory (a float) that runs may hold,
+    for each GPU, or for the host where there is no other device; or a mapping from device names to such. The caller's
+    own arrays do not count. Items for which there is no room wait, and what is not in use is moved away: from a device
+    to the host, from the host to a file.
 
     Leaving the block waits for the runs that are under way; leaving it by an error or a cancel stops them. Either way
     nothing of them is left running. A run that failed and was never awaited raises its RunFailed here.
     """
     if not isinstance(streams, int) or isinstance(streams, bool) or not 1 <= streams <= 250:
         raise PlanError(f"streams must be an integer from 1 to 250, not {streams!r}")
-    if memory_limit is not None:
-        raise PlanError("memory_limit is not supported by the host platform: leave it None")
     find_policy(policy)
     _checked_on_error(on_error)
-    chosen = _chosen(devices)
+    chosen, limits = _chosen(devices), None
+    if memory_limit is not None:
+        chosen = all_devices() if chosen is None else chosen
+        limits = checked_limits(memory_limit, chosen, Places(chosen).names)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery)
+        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, limits)
         try:
             yield scheduler
         except BaseException as error:

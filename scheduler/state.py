@@ -11,7 +11,7 @@ import contextvars
 import copy
 from array import array
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from plait.devices import fetch
@@ -20,8 +20,12 @@ from plait.scheduler.bind import Values
 from plait.scheduler.flight import Flight
 from plait.scheduler.plan import COMPUTE, COPY, LOOP, Plan
 
+if TYPE_CHECKING:
+    from plait.scheduler.memory import Arbiter, Residency
+
 WAITING, RUNNING, DONE, FAILED, SKIPPED = 0, 1, 2, 3, 4
 MOST_DEMOTIONS = 4
+MOST_WAITING = 16  # ready items of one kind that wait for memory, before others are asked
 STATUS_WORDS = ("waiting", "running", "done", "failed", "skipped")
 
 
@@ -38,6 +42,8 @@ class RunState:
         traced: bool = False,
         synchronous: bool = False,
         grain_ns: int = 0,
+        arbiter: Arbiter | None = None,
+        sizes: list[int] | None = None,
     ) -> None:
         count = len(plan.calls)
         self.plan = plan
@@ -52,7 +58,7 @@ class RunState:
         self.prepared = not plan.host_made and not plan.program.mutated and not self.fetched
         self.preparing = False
         self.context = contextvars.copy_context()
-        self.straight = plan.straight and grain_ns < 20_000
+        self.straight = plan.straight and grain_ns < 20_000 and arbiter is None
         self.owned = False
         self.cursor = self.promoted_at = 0
         self.demotions = 0
@@ -84,6 +90,8 @@ class RunState:
         self.lanes = array("H", bytes(2 * count if traced else 0))
         self.sizes: list[int] = [0] * len(self.values) if traced else []
         self.stamps: dict[int, tuple[Any, Any]] = {}  # device items: timed driver events before and behind
+        self.stalls: list[tuple[int, int, int]] = []  # (start, end) in ns while an item waited for so many bytes
+        self.memory = None if arbiter is None else arbiter.open(self, sizes)
         if not self.straight:
             self.count_from(0)
         if self.prepared:
@@ -169,7 +177,7 @@ class RunState:
 
     def pop(self, kind: int) -> int:
         """Take what ``peek`` finds; -1 if there is none."""
-        position = self.peek(kind)
+        position = self.peek(kind) if self.memory is None else self._peek_in_memory(kind, self.memory)
         if position >= 0:
             heappop(self.ready[kind])
             for name in self.plan.groups.get(position, ()):
@@ -184,6 +192,29 @@ class RunState:
         What has been skipped since it became ready is passed over: a device item is ready once those before it are
         enqueued, and they may fail afterwards.
         """
+        if self.memory is not None:
+            return self._peek_in_memory(kind, self.memory)
+        return self._peek(kind)
+
+    def _peek_in_memory(self, kind: int, memory: Residency) -> int:
+        """As ``peek``, among those for which there is memory: the others wait aside."""
+        waiting = memory.waiting[kind]
+        while self._may_look(kind) and (position := self._peek(kind)) >= 0:
+            admitted, ready = memory.admits(position), self.ready[kind]
+            if not ready or ready[0] != position:
+                continue  # it has failed, for there will never be room, or one before it has been let in
+            if admitted:
+                return position
+            waiting.append(heappop(ready))
+        return -1
+
+    def _may_look(self, kind: int) -> bool:
+        """Whether it pays to ask for memory for another item: many wait already, and this is not before them."""
+        assert self.memory is not None
+        ready, waiting = self.ready[kind], self.memory.waiting[kind]
+        return bool(ready) and (len(waiting) < MOST_WAITING or ready[0] < min(waiting))
+
+    def _peek(self, kind: int) -> int:
         ready = self.ready[kind]
         while ready and not self.stopping:
             position = ready[0]
@@ -239,7 +270,7 @@ class RunState:
     def release(self, position: int, dead: list[Any]) -> None:
         """Give up the item's uses of its slots."""
         plan = self.plan
-        uses, values = self.uses, self.values
+        uses, values, memory = self.uses, self.values, self.memory
         offsets = plan.access_offsets
         for slot in plan.access_slots[offsets[position] : offsets[position + 1]]:
             left = uses[slot] - 1
@@ -247,6 +278,10 @@ class RunState:
             if not left:
                 dead.append(values[slot])
                 values[slot] = None
+                if memory is not None:
+                    memory.detach(slot)
+        if memory is not None:
+            memory.ended(position)
 
     def fail(self, position: int, error: BaseException, lane: int, dead: list[Any]) -> None:
         """An item failed: stop the run, or skip what any path joins to it."""
@@ -297,6 +332,8 @@ class RunState:
         self.stopping = True
         self.attention = True
         self.stop_reason = self.stop_reason or reason
+        if self.memory is not None:
+            self.memory.stopped()
 
     @property
     def over(self) -> bool:
@@ -320,12 +357,16 @@ class RunState:
             return kind == COMPUTE
         if self.straight:
             return kind == COMPUTE and not self.owned and self.cursor < len(self.plan.calls)
+        if self.memory is not None:
+            return bool(self.memory.moves[kind]) or self._may_look(kind)
         return kind < len(self.ready) and bool(self.ready[kind])
 
     @property
     def has_news(self) -> bool:
         """Whether the trio thread has something to do for the run."""
-        return bool(self.stopping or self.outputs_done or (self.ready[LOOP] and self.prepared))
+        if self.stopping or self.outputs_done:
+            return True
+        return bool(self.ready[LOOP]) and self.prepared and (self.memory is None or self._may_look(LOOP))
 
     def status_of(self, position: int) -> int:
         """The status of one position, straight or counted."""
@@ -358,6 +399,8 @@ class RunState:
             for buffer in self.plan.program.declared:
                 if buffer.kind == BUFFER and buffer.index not in self.plan.host_made:
                     continue
+                if self.memory is not None and self.memory.held[buffer.index] is not None:
+                    continue  # made when first used
                 if buffer.kind == BUFFER:
                     values[buffer.index] = array = _allocated(buffer)
                     if self.traced:

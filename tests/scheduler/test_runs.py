@@ -423,7 +423,9 @@ def test_what_cannot_be_placed_is_a_plan_error():
         ({"streams": 0}, "streams must be"),
         ({"policy": "heftt"}, "unknown policy 'heftt'"),
         ({"on_error": "explode"}, "on_error must be one of"),
-        ({"memory_limit": 3}, "memory_limit"),
+        ({"memory_limit": -3}, "memory_limit"),
+        ({"memory_limit": 1.5}, "memory_limit"),
+        ({"memory_limit": {"cuda:7": 100}}, "memory_limit names"),
         ({"devices": "tpu"}, "tpu"),
     ],
 )

@@ -1,0 +1,110 @@
+"""What a run holds in a memory space: arrays that share bytes count once, and go out and come back together."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from plait.scheduler.memory.residency import Residency
+
+RESIDENT, LEAVING, AWAY, COMING, GONE = 0, 1, 2, 3, 4
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Where in its allocation's bytes an array lies."""
+
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+    writeable: bool
+
+    def of(self, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The array over ``flat``, all bytes of the allocation."""
+        found: np.ndarray[Any, Any] = np.ndarray(self.shape, self.dtype, flat, self.offset, self.strides)
+        if not self.writeable:
+            found.flags.writeable = False
+        return found
+
+
+class Allocation:
+    """Bytes in one place under the values of one slot or more of a run.
+
+    ``fixed``: cannot be moved. ``backing``: where else the same bytes are; None if nowhere. ``root`` tells the
+    allocation while it is resident.
+    """
+
+    __slots__ = ("backing", "fixed", "nbytes", "owner", "place", "root", "slots", "state", "views")
+
+    def __init__(self, owner: Residency, place: int, nbytes: int, root: int) -> None:
+        self.owner = owner
+        self.place = place
+        self.nbytes = nbytes
+        self.root = root
+        self.slots: set[int] = set()
+        self.state = RESIDENT
+        self.fixed = False
+        self.backing: Any = None
+        self.views: dict[int, View] = {}
+
+
+def roots(value: Any) -> Iterator[Any]:
+    """The objects that own the bytes of every array in ``value``: base arrays, or a device's memory objects."""
+    if isinstance(value, np.ndarray):
+        yield root_of(value)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from roots(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from roots(part)
+    elif hasattr(value, "__cuda_array_interface__"):
+        memory = getattr(getattr(value, "data", None), "mem", None)
+        yield value if memory is None else memory
+
+
+def root_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array at the end of the chain of bases."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def root_bytes(root: Any, value: Any) -> int:
+    """Bytes that go when the root goes; none for a mapped file."""
+    if isinstance(root, np.ndarray):
+        return 0 if isinstance(root.base, mmap.mmap) else int(root.nbytes)
+    if getattr(value, "nbytes", None) is not None and getattr(value, "base", None) is None:
+        return int(value.nbytes)
+    return int(getattr(root, "size", 0) or 0)
+
+
+def movable(value: Any, root: Any) -> bool:
+    """Whether a value's bytes can be moved away and brought back unseen: a plain array over memory that NumPy owns."""
+    if isinstance(root, np.ndarray):
+        return (
+            type(value) is np.ndarray
+            and type(root) is np.ndarray
+            and root.base is None
+            and not value.dtype.hasobject
+            and (root.flags.c_contiguous or root.flags.f_contiguous)
+        )
+    return hasattr(value, "__cuda_array_interface__") and getattr(value, "base", value) is None
+
+
+def flat_bytes(root: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """All bytes of a dense array, as one row."""
+    dense = root if root.flags.c_contiguous else root.T
+    return dense.reshape(-1).view(np.uint8)
+
+
+def view_in(root: np.ndarray[Any, Any], value: np.ndarray[Any, Any]) -> View:
+    """Where ``value`` lies in its root."""
+    offset = 0 if not value.size else value.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+    return View(offset, value.shape, value.strides, value.dtype, bool(value.flags.writeable))

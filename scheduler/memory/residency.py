@@ -1,0 +1,439 @@
+"""One run under memory limits: what it holds where, what its items wait for, and which of it can go.
+
+Every method is called with the dispatcher's lock held, and none waits or copies.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from plait.graph import BUFFER, CONSTANT, INPUT
+from plait.scheduler.expand import HOST, Transfer
+from plait.scheduler.memory.allocation import (
+    AWAY,
+    COMING,
+    LEAVING,
+    RESIDENT,
+    Allocation,
+    movable,
+    root_bytes,
+    roots,
+    view_in,
+)
+from plait.scheduler.memory.backing import Filled, OnHost, Original
+from plait.scheduler.memory.part import MemoryPart, memory_part
+from plait.scheduler.memory.space import SpaceUse
+
+if TYPE_CHECKING:
+    from plait.scheduler.memory.arbiter import Arbiter
+    from plait.scheduler.memory.move import Move
+    from plait.scheduler.state import RunState
+
+WAITING = 0
+LOOK_BACK = 64  # so many earlier items are looked at for what they will need
+NEVER = 1 << 60
+
+
+@dataclass(slots=True)
+class Grant:
+    """An item may begin: ``promised`` are the bytes per place that it has not made yet; ``guess``: they may be more."""
+
+    promised: dict[int, int]
+    guess: bool
+
+
+class Residency:
+    """What one run has in the limited spaces of its scheduler."""
+
+    def __init__(self, arbiter: Arbiter, state: RunState, sizes: list[int] | None) -> None:
+        self.arbiter = arbiter
+        self.state = state
+        self.part: MemoryPart = memory_part(state.plan)
+        slots = len(self.part.place)
+        self.held: list[Allocation | None] = [None] * slots  # per slot
+        self.by_root: dict[int, Allocation] = {}
+        self.here: list[dict[Allocation, None]] = [{} for _ in arbiter.spaces]  # resident or moving, oldest first
+        self.pins = [0] * slots
+        self.next_use = [0] * slots  # index into users of the first that has not begun
+        self.front_at = [0] * len(self.part.at)
+        self.granted: dict[int, Grant] = {}
+        self.waiting: list[list[int]] = [[] for _ in state.ready]  # by kind: ready, and there is no room
+        self.moves: list[deque[Move]] = [deque() for _ in range(max(3, len(state.ready)))]
+        self.expected = self._expected(sizes)
+        self.sizes = [0] * slots
+        self.in_use = [0] * len(arbiter.spaces)
+        self.peak = [0] * len(arbiter.spaces)
+        self.moved_out = [0] * len(arbiter.spaces)
+        self.moved_in = [0] * len(arbiter.spaces)
+        self.limited = [space.limit is not None for space in arbiter.spaces]
+        self._external: dict[int, Any] = {}
+        self._begin()
+
+    def _expected(self, sizes: list[int] | None) -> list[int]:
+        declared = self.part.declared
+        if sizes is None:
+            return declared
+        return [
+            known if known >= 0 else before if before else -1 for known, before in zip(declared, sizes, strict=True)
+        ]
+
+    def _begin(self) -> None:
+        """The caller's arrays are not ours; the run's own buffers and copies are made when first used."""
+        state = self.state
+        values, program = state.values, state.plan.program
+        for value in values[:-2]:
+            if value is not None:
+                for root in roots(value):
+                    self._external[id(root)] = root
+        if not self.limited[HOST]:
+            return
+        for buffer in program.declared:
+            slot = buffer.index
+            if buffer.kind == BUFFER and slot in state.plan.host_made:
+                assert buffer.shape is not None and buffer.dtype is not None
+                self._away(slot, buffer.nbytes or 0, Filled(buffer.shape, buffer.dtype, buffer.value))
+            elif buffer.kind in (INPUT, CONSTANT) and slot in program.mutated and slot not in state.fetched:
+                value = values[slot]
+                if isinstance(value, np.ndarray):
+                    self._away(slot, value.nbytes, Original(value))
+                    values[slot] = None
+
+    def prepared(self) -> None:
+        """What the run copied to the host before its first item is held from now on."""
+        for slot in self.state.fetched:
+            if self.limited[HOST] and self.state.values[slot] is not None:
+                self.attach(slot, self.state.values[slot])
+
+    def _away(self, slot: int, nbytes: int, backing: Filled | Original) -> None:
+        allocation = Allocation(self, HOST, nbytes, 0)
+        allocation.state, allocation.backing = AWAY, backing
+        allocation.slots.add(slot)
+        if isinstance(backing, Original):
+            allocation.views[slot] = view_in(backing.array, backing.array)
+        else:
+            allocation.views[slot] = view_in(empty := np.empty(0), empty)
+        self.held[slot] = allocation
+
+    # ---- what an item needs -----------------------------------------------------------------------------------
+
+    def needs(self, position: int) -> tuple[dict[int, int], list[Allocation], bool]:
+        """Bytes that must be found per limited place, what must be brought in for it, and whether sizes are guesses."""
+        part, held = self.part, self.held
+        wanted = dict.fromkeys((place for place in part.places[position] if self.limited[place]), 0)
+        missing: dict[int, Allocation] = {}
+        for slot in part.touched[position]:
+            allocation = held[slot]
+            if allocation is not None and allocation.state != RESIDENT and id(allocation) not in missing:
+                missing[id(allocation)] = allocation
+                if allocation.state in (AWAY, LEAVING):
+                    wanted[allocation.place] += allocation.nbytes
+        guess = False
+        for slot in part.made[position]:
+            there = held[slot]
+            if there is not None and there.state in (LEAVING, COMING):
+                missing[id(there)] = there  # what is in it is of no use any more, but it is being copied
+            place = part.place[slot]
+            if place not in wanted:
+                continue
+            nbytes, known = self._new_bytes(position, slot)
+            wanted[place] += nbytes
+            guess = guess or not known
+        return wanted, list(missing.values()), guess
+
+    def _new_bytes(self, position: int, slot: int) -> tuple[int, bool]:
+        """How many bytes the item will make for ``slot``, and whether that is more than a guess."""
+        there = self.held[slot]
+        if there is not None and there.state == RESIDENT:
+            return 0, True  # a transfer into the replica that is there already
+        item = self.state.plan.item(position)
+        if isinstance(item, Transfer) and item.source is not None:
+            source = self.held[item.source_slot]
+            if source is not None:
+                return source.nbytes, True
+            value = self.state.values[item.source_slot]
+            if value is not None:
+                return sum(root_bytes(root, value) for root in roots(value)) if _nested(value) else _nbytes(value), True
+        if self.expected[slot] >= 0:
+            return self.expected[slot], True
+        if len(self.part.users[slot]) < 2 and not self.state.plan.keep[slot]:
+            return 0, True  # nobody wants it, as where a function changes an argument and returns nothing
+        given = tuple(self._bytes_of(each) for each in self.part.touched[position])
+        like = self.arbiter.like.get((item.function, given, self.part.buffer[slot] - item.outputs[0].index))
+        if like is not None:
+            return like, True
+        return max(given, default=0) or self.arbiter.largest, False
+
+    def _bytes_of(self, slot: int) -> int:
+        allocation = self.held[slot]
+        if allocation is not None:
+            return allocation.nbytes
+        value = self.state.values[slot]
+        return max(0, self.expected[slot]) if value is None else _nbytes(value)
+
+    def headroom(self, position: int, place: int) -> int:
+        """What the most demanding of the earlier items that have not begun will need for its results there."""
+        most, looked = 0, 0
+        at, status = self.part.at[place], self.state.status
+        for index in range(self.front_at[place], len(at)):
+            other = at[index]
+            if other >= position or looked >= LOOK_BACK:
+                break
+            if status[other] == WAITING and other not in self.granted:
+                looked += 1
+                made = (slot for slot in self.part.made[other] if self.part.place[slot] == place)
+                most = max(most, sum(self._new_bytes(other, slot)[0] for slot in made))
+        return most
+
+    def front(self, place: int) -> int:
+        """The first position that uses a place and has not been let in; -1 if there is none."""
+        at, status = self.part.at[place], self.state.status
+        index = self.front_at[place]
+        while index < len(at) and (status[at[index]] != WAITING or at[index] in self.granted):
+            index += 1
+        self.front_at[place] = index
+        return at[index] if index < len(at) else -1
+
+    def leads(self, position: int) -> bool:
+        """Whether nothing before it in the plan still waits to use one of its limited places."""
+        return all(self.front(place) == position for place in self.part.places[position] if self.limited[place])
+
+    # ---- letting in -------------------------------------------------------------------------------------------
+
+    def admits(self, position: int) -> bool:
+        """Whether the item may begin: everything it uses is there, and there is room for what it makes."""
+        if position in self.granted:
+            return True
+        wanted, missing, guess = self.needs(position)
+        if not wanted:
+            self.granted[position] = Grant({}, False)
+            return True
+        spaces, arbiter = self.arbiter.spaces, self.arbiter
+        lead = self.leads(position)
+        claim = arbiter.claim_of(self, position)
+        if claim is None and not (guess and any(spaces[place].unsized or not lead for place in wanted)):
+            fits = all(
+                nbytes == 0 or spaces[place].free - (0 if lead else self.headroom(position, place)) >= nbytes
+                for place, nbytes in wanted.items()
+            )
+            if fits and not missing:
+                self.grant(position, wanted, guess)
+                return True
+            if fits:
+                for allocation in missing:
+                    if allocation.state == AWAY:
+                        arbiter.bring_in(allocation)
+                return False
+        if claim is None and lead:
+            arbiter.claim(self, position)
+        return position in self.granted
+
+    def grant(self, position: int, promised: dict[int, int], guess: bool) -> None:
+        """Let an item in: its bytes are promised, and what it uses stays."""
+        self.granted[position] = Grant(promised, guess)
+        for place, nbytes in promised.items():
+            space = self.arbiter.spaces[place]
+            space.reserved += nbytes
+            space.granted += 1
+            space.unsized += guess
+        self.pin(position, 1)
+        for slot in (*self.part.changed[position], *self.part.made[position]):
+            allocation = self.held[slot]
+            if allocation is not None:
+                self.arbiter.forget_backing(allocation)
+        self.arbiter.changed = True  # another item may lead now
+
+    def pin(self, position: int, by: int) -> None:
+        """What an item uses must stay, or need no longer."""
+        for slot in (*self.part.touched[position], *self.part.made[position]):
+            self.pins[slot] += by
+
+    def ended(self, position: int) -> None:
+        """An item that was let in is done, failed or skipped: what was promised and is not used is free again."""
+        grant = self.granted.pop(position, None)
+        if grant is None:
+            claim = self.arbiter.claim_of(self, position)
+            if claim is not None:
+                self.arbiter.withdraw(claim)
+            return
+        if grant.promised:
+            self.pin(position, -1)
+        for place, nbytes in grant.promised.items():
+            space = self.arbiter.spaces[place]
+            space.reserved -= nbytes
+            space.granted -= 1
+            space.unsized -= grant.guess
+        self.arbiter.changed = True
+
+    def produced(self, position: int) -> None:
+        """The values that an item made are there: they are held in place of what was promised."""
+        grant = self.granted.get(position)
+        for slot in self.part.made[position]:
+            place = self.part.place[slot]
+            value = self.state.values[slot]
+            if value is None or not self.limited[place]:
+                continue
+            nbytes = self.attach(slot, value)
+            if self.expected[slot] < 0:
+                self._learn(position, slot)
+            if grant is not None and place in grant.promised:
+                used = min(nbytes, grant.promised[place])
+                grant.promised[place] -= used
+                self.arbiter.spaces[place].reserved -= used
+        item = self.state.plan.item(position)
+        if isinstance(item, Transfer) and item.source == HOST and not item.copied:
+            self._back(item)
+
+    def _learn(self, position: int, slot: int) -> None:
+        """Remember what a call made of arguments of these sizes, for calls like it."""
+        item, allocation = self.state.plan.item(position), self.held[slot]
+        if isinstance(item, Transfer) or not item.outputs:
+            return
+        made = 0 if allocation is None else allocation.nbytes
+        given = tuple(self._bytes_of(each) for each in self.part.touched[position])
+        self.arbiter.learn((item.function, given, self.part.buffer[slot] - item.outputs[0].index), made)
+
+    def _back(self, item: Transfer) -> None:
+        """A device's copy of what the caller holds on the host anyway need not be copied back to make room."""
+        allocation, source = self.held[item.target_slot], self.state.values[item.source_slot]
+        if allocation is None or not isinstance(source, np.ndarray) or self.held[item.source_slot] is not None:
+            return
+        if any(id(root) in self._external for root in roots(source)):
+            allocation.backing = OnHost(source)
+
+    def attach(self, slot: int, value: Any) -> int:
+        """Count a slot's value; how many bytes are new."""
+        there = self.held[slot]
+        if there is not None:
+            if there.state == RESIDENT and any(id(root) == there.root for root in roots(value)):
+                return 0
+            self.detach(slot)
+        place, new = self.part.place[slot], 0
+        found = list({id(root): root for root in roots(value)}.values())
+        found = [root for root in found if id(root) not in self._external]
+        if not found:
+            return 0
+        if len(found) == 1:
+            root = found[0]
+            allocation = self.by_root.get(id(root))
+            if allocation is None:
+                allocation = Allocation(self, place, root_bytes(root, value), id(root))
+                if not allocation.nbytes:
+                    return 0
+                self.by_root[id(root)] = allocation
+                new = allocation.nbytes
+                self.arbiter.holds(allocation)
+            if not movable(value, root) or (place != HOST and allocation.slots):
+                allocation.fixed = True
+            elif isinstance(root, np.ndarray):
+                allocation.views[slot] = view_in(root, value)
+        else:
+            allocation = Allocation(self, place, sum(root_bytes(root, root) for root in found), 0)
+            allocation.fixed = True
+            new = allocation.nbytes
+            self.arbiter.holds(allocation)
+        allocation.slots.add(slot)
+        self.held[slot] = allocation
+        self.sizes[slot] = max(self.sizes[slot], allocation.nbytes)
+        return new
+
+    def detach(self, slot: int) -> None:
+        """A slot's value is no longer wanted: its bytes are free when no other slot shares them."""
+        allocation = self.held[slot]
+        if allocation is None:
+            return
+        self.held[slot] = None
+        allocation.slots.discard(slot)
+        allocation.views.pop(slot, None)
+        if not allocation.slots:
+            self.arbiter.drop(allocation)
+
+    def rooted(self, allocation: Allocation) -> None:
+        """The bytes of an allocation are back, in new memory."""
+        for slot in allocation.slots:
+            value = self.state.values[slot]
+            root = next(roots(value))
+            allocation.root = id(root)
+            if isinstance(root, np.ndarray):
+                allocation.views[slot] = view_in(root, value)
+        self.by_root[allocation.root] = allocation
+
+    # ---- what can go ------------------------------------------------------------------------------------------
+
+    def distance(self, allocation: Allocation) -> int:
+        """Positions from here to the next use of an allocation, NEVER if there is none; -1 if it cannot go."""
+        if allocation.fixed or allocation.state != RESIDENT:
+            return -1
+        status, nearest = self.state.status, NEVER
+        for slot in allocation.slots:
+            if self.pins[slot]:
+                return -1
+            users, index = self.part.users[slot], self.next_use[slot]
+            while index < len(users) and status[users[index]] != WAITING:
+                index += 1
+            self.next_use[slot] = index
+            if index < len(users):
+                nearest = min(nearest, users[index])
+        if nearest == NEVER:
+            return NEVER
+        return max(0, nearest - self.front(allocation.place))
+
+    def uses(self) -> dict[str, SpaceUse]:
+        """What the run holds per limited space."""
+        return {
+            space.name: SpaceUse(
+                space.name,
+                space.limit,
+                self.in_use[place],
+                sum(grant.promised.get(place, 0) for grant in self.granted.values()),
+                self.peak[place],
+                self.moved_out[place],
+                self.moved_in[place],
+            )
+            for place, space in enumerate(self.arbiter.spaces)
+            if space.limit is not None
+        }
+
+    # ---- the end ----------------------------------------------------------------------------------------------
+
+    def value_for_caller(self, slot: int) -> Any:
+        """The value of an output, which is the caller's from now on and counts no longer."""
+        allocation, value = self.held[slot], self.state.values[slot]
+        if allocation is None:
+            return value
+        if allocation.state in (AWAY, COMING) and value is None:
+            return self.arbiter.deliver(allocation, slot)
+        for root in roots(value):
+            self._external[id(root)] = root
+        for other in list(allocation.slots):
+            self.held[other] = None
+        allocation.slots.clear()
+        self.arbiter.drop(allocation)
+        return value
+
+    def stopped(self) -> None:
+        """Nothing more of the run starts: moves that have not begun are not needed."""
+        for moves in self.moves:
+            while moves:
+                self.arbiter.undo(moves.popleft())
+        for claim in [claim for claim in self.arbiter.claims if claim.owner is self]:
+            self.arbiter.withdraw(claim)
+
+    def close(self) -> None:
+        """The run has ended: nothing of it is held."""
+        for position in list(self.granted):
+            self.ended(position)
+        for slot in range(len(self.held)):
+            self.detach(slot)
+        self._external.clear()
+
+
+def _nested(value: Any) -> bool:
+    return isinstance(value, list | tuple | dict)
+
+
+def _nbytes(value: Any) -> int:
+    found = getattr(value, "nbytes", 0) if hasattr(value, "shape") else 0
+    return int(found) if isinstance(found, int | np.integer) else 0

@@ -1,0 +1,104 @@
+"""Where the host's bytes go when memory is short: one nameless file, its free space kept in extents."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+_PIECE = 64 << 20  # bytes per system call, so that a stop is noticed between two
+_PAGE = mmap.ALLOCATIONGRANULARITY
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Bytes of the file, from a multiple of the page size."""
+
+    offset: int
+    nbytes: int
+
+    @property
+    def span(self) -> int:
+        return -(-self.nbytes // _PAGE) * _PAGE
+
+
+class SpillFile:
+    """A file without a name, made when first needed and gone with its last user.
+
+    ``reserve`` and ``release`` are called with the dispatcher's lock held; ``write`` and ``read`` without, by any
+    number of threads on different extents.
+    """
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+        self._end = 0
+        self._free: list[tuple[int, int]] = []  # (offset, span), ascending, no two adjacent
+
+    def reserve(self, nbytes: int) -> Extent:
+        """Room for so many bytes: the first hole that is large enough, else at the end."""
+        self._opened()
+        wanted = Extent(0, nbytes).span
+        for place, (offset, span) in enumerate(self._free):
+            if span >= wanted:
+                if span == wanted:
+                    del self._free[place]
+                else:
+                    self._free[place] = (offset + wanted, span - wanted)
+                return Extent(offset, nbytes)
+        extent = Extent(self._end, nbytes)
+        self._end += wanted
+        return extent
+
+    def release(self, extent: Extent) -> None:
+        """Its room may be used again."""
+        offset, span = extent.offset, extent.span
+        place = bisect_left(self._free, (offset, span))
+        if place < len(self._free) and offset + span == self._free[place][0]:
+            span += self._free.pop(place)[1]
+        if place and sum(self._free[place - 1]) == offset:
+            before = self._free.pop(place - 1)
+            offset, span = before[0], before[1] + span
+        if offset + span == self._end:
+            self._end = offset
+        else:
+            insort(self._free, (offset, span))
+
+    def write(self, extent: Extent, data: np.ndarray[Any, Any]) -> None:
+        """Store a row of bytes; OSError if the disk will not take them."""
+        file, view = self._opened(), data.data
+        done = 0
+        while done < extent.nbytes:
+            done += os.pwrite(file, view[done : done + _PIECE], extent.offset + done)
+
+    def read(self, extent: Extent, target: np.ndarray[Any, Any]) -> None:
+        """Fill a row of bytes with what was stored."""
+        file, view = self._opened(), target.data
+        done = 0
+        while done < extent.nbytes:
+            got = os.preadv(file, [view[done : done + _PIECE]], extent.offset + done)
+            if not got:
+                raise OSError(f"the spill file ends before byte {extent.offset + extent.nbytes}")
+            done += got
+
+    def mapped(self, extent: Extent) -> np.ndarray[Any, Any]:
+        """What was stored, as a row of bytes that is read when it is touched and is the caller's to change."""
+        private = mmap.mmap(self._opened(), extent.nbytes, access=mmap.ACCESS_COPY, offset=extent.offset)
+        return np.frombuffer(private, np.uint8)
+
+    def close(self) -> None:
+        """Let go of the file; what is mapped stays."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _opened(self) -> int:
+        if self._file is None:
+            handle, path = tempfile.mkstemp(prefix="plait-spill-")
+            os.unlink(path)
+            self._file = handle
+        return self._file

@@ -9,13 +9,16 @@ import functools
 import signal
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import trio
 from plait.devices import carried, worker_waits
 from plait.graph import Graph
 from plait.scheduler import Outputs, Run, default_streams, open_scheduler
+
+if TYPE_CHECKING:
+    from plait.scheduler.watch import Display
 
 
 def run(
@@ -71,10 +74,11 @@ async def _main(
     named: dict[str, Any],
 ) -> Outputs:
     options = {"streams": default_streams(), "trace": live or watch is not None, **(scheduler or {})}
+    display = _display() if live else None
     async with open_scheduler(**options) as opened:
         started = opened.start(graph, inputs, **named)
-        if live:
-            started.watch()
+        if display is not None:
+            started.watch(display)
         try:
             return _with_run(await started, started) if options["trace"] else await started
         finally:
@@ -83,6 +87,13 @@ async def _main(
                 with trio.CancelScope(shield=True):  # the run ends by itself, having been told to
                     await started._finished.wait()
                 watch(started)
+
+
+def _display() -> Display | None:
+    """Where to show the run; found before it starts, since what draws takes a while to import."""
+    from plait.scheduler.watch import find_display  # noqa: PLC0415
+
+    return find_display()
 
 
 def _with_run(outputs: Outputs, run: Run) -> Outputs:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Iterator, Sequence
-from sysconfig import get_path
 from types import TracebackType
 from typing import Any
 
 MOST_ERRORS, MOST_FRAMES, MOST_STOPPED = 5, 8, 6
-_STDLIB = get_path("stdlib")
 RED, BOLD, SOFT, PLAIN = "\x1b[31m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
@@ -95,7 +93,11 @@ def site_place(site: str) -> str:
 
 
 def _is_library(file: str) -> bool:
-    return "site-packages" in file or "dist-packages" in file or file.startswith((_STDLIB, "<frozen"))
+    import sysconfig  # noqa: PLC0415  takes a while, and only errors need it
+
+    return (
+        "site-packages" in file or "dist-packages" in file or file.startswith((sysconfig.get_path("stdlib"), "<frozen"))
+    )
 
 
 def _source(file: str, number: int) -> list[str]:

@@ -29,7 +29,8 @@ MOST_LIVE = 150  # with more items a live picture shows an overview
 @dataclass(frozen=True)
 class Snapshot:
     """A run at one moment. ``rate`` is items per second since it began, ``left_s`` the seconds that are left if it goes
-    on like this (None before anything is done), ``held_bytes`` what the values it holds take up."""
+    on like this (None before anything is done), ``held_bytes`` what the values it holds take up, ``limit_bytes`` how
+    much they may (None without a limit)."""
 
     name: str
     progress: Progress
@@ -37,6 +38,7 @@ class Snapshot:
     rate: float
     left_s: float | None
     held_bytes: int
+    limit_bytes: int | None = None
 
     def words(self) -> list[str]:
         """Count, rate, time left, memory."""
@@ -48,7 +50,8 @@ class Snapshot:
             parts.append(f"{format_seconds(self.left_s)} left")
         else:
             parts.append(format_seconds(self.elapsed_s))
-        return [*parts, format_bytes(self.held_bytes)]
+        limit = "" if self.limit_bytes is None else f" of {format_bytes(self.limit_bytes)}"
+        return [*parts, f"{format_bytes(self.held_bytes)}{limit}"]
 
 
 class Display(Protocol):
@@ -72,7 +75,12 @@ def take_snapshot(run: Run, began: float) -> Snapshot:
         done = float(plan.cost[: state.cursor].sum())
     total = float(plan.cost.sum())
     left = elapsed * (total - done) / done if done > 0 else None
-    return Snapshot(plan.program.graph.name, progress, elapsed, progress.done / elapsed, left, _held(state.values))
+    name, rate = plan.program.graph.name, progress.done / elapsed
+    limited = [use for use in run.memory.values() if use.limit is not None]
+    if limited:
+        held, most = sum(use.in_use for use in limited), sum(use.limit or 0 for use in limited)
+        return Snapshot(name, progress, elapsed, rate, left, held, most)
+    return Snapshot(name, progress, elapsed, rate, left, _held(state.values))
 
 
 def _held(values: list[Any]) -> int:

@@ -302,6 +302,36 @@ def test_rich_draws_the_bar_where_it_is_installed(monkeypatch):
     assert "0.5 items/s" in stream.getvalue()
 
 
+def test_the_command_line_saves_pages(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file.py").write_text("import plait\ngraph = plait.Graph('file')\ngraph.call(int)\n")
+    assert main(["show", "file.py", "--save", "graph.svg"]) == 0
+    assert main(["run", "file.py", "--save", "run.html"]) == 0
+    assert elements((tmp_path / "graph.svg").read_text(encoding="utf-8"), "plait-box")
+    assert "what took longest" in (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert main(["run", "file.py", "--save", "nowhere/run.html"]) == 1
+    assert "there is no folder 'nowhere'" in capsys.readouterr().err
+
+
+async def test_a_snapshot_tells_of_a_memory_limit(autojump_clock):
+    g = plait.Graph("limited")
+    opened = trio.Event()
+
+    async def wait(value):
+        await opened.wait()
+
+    g.call(wait, g.call(np.ones, 1000))
+    async with plait.open_scheduler(devices="host", streams=1, memory_limit=2**20) as scheduler:
+        run = scheduler.start(g)
+        while run.progress.done < 1:
+            await trio.sleep(0.01)
+        snapshot = take_snapshot(run, began=0.0)
+        opened.set()
+        await run
+    assert snapshot.held_bytes == 8000
+    assert snapshot.words()[-1] == "7.81 KiB of 1 MiB"
+
+
 def test_only_a_terminal_or_a_notebook_gets_progress(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("sys.stderr", io.StringIO())
     assert find_display() is None

@@ -388,6 +388,8 @@ class DeviceLanes:
         if not tail.lost:
             device = tail.queue.device
             device.noted(error)
+            if self._dispatcher.memory is not None:
+                self._dispatcher.memory.lose(self.devices.index(device) + 1)
             keys = [key for key, other in self._tails.items() if other.queue.device is device]
             gone += [self._tails.pop(key) for key in keys]
         dead: list[Any] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,6 +19,7 @@ from plait.graph import Graph, Program
 from plait.scheduler.inputs import checked_inputs
 from plait.scheduler.lanes import Dispatcher
 from plait.scheduler.memory import Arbiter, MemoryLimit, SpaceUse, checked_limits
+from plait.scheduler.memory.lease import Lease, leased
 from plait.scheduler.memory.usage import check_working_sets
 from plait.scheduler.place import Places
 from plait.scheduler.plan import Plan, collector_paused, compile_plan
@@ -123,6 +124,8 @@ class Scheduler:
         if plan.streams != (len(self._compute), len(self._copy)):
             raise PlanError("this plan was compiled for other streams: compile it with this scheduler")
         if self._limits is not None:
+            if plan.captured:
+                raise PlanError("a captured plan keeps its device memory, so it cannot run under a memory_limit")
             check_working_sets(plan, self._limits)
         joined = self._joined(plan)
         bound = checked_inputs(plan.program, {**(inputs or {}), **named})
@@ -176,6 +179,25 @@ class Scheduler:
             return await run
         finally:
             run.cancel()
+
+    def lease(self, device: str, nbytes: int, *, priority: int = 0) -> AbstractAsyncContextManager[Lease]:
+        """``async with scheduler.lease("cuda:0", nbytes):`` keeps device memory for the caller's own code.
+
+        It waits until so many bytes of the device's ``memory_limit`` are free, in turn with the items of runs, which
+        are held back or moved away for it; the wait can be cancelled. Without a limit it does not wait. On a GPU, CuPy
+        arrays that the task makes inside come from the lease, and none may be left at its end (PlaitError). PlanError
+        for more than the limit, or for a device that the scheduler does not have.
+        """
+        if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < 0:
+            raise PlanError(f"a lease is of a whole number of bytes, at least 0, not {nbytes!r}")
+        places = Places(self.devices)
+        found = [place for place, name in enumerate(places.names) if name == str(device).lower()]
+        if not found or (found[0] == 0 and places.host is None):
+            raise PlanError(f"no device {device!r} to lease memory of; this scheduler has {', '.join(places.names)}")
+        place = found[0]
+        if self._closed:
+            raise PlaitError("this scheduler is closed: take leases inside its `async with` block")
+        return leased(self.dispatcher, place, places.names[place], nbytes, priority, on_gpu=place > 0)
 
     def forget(self, run: Run) -> None:
         """A run has ended."""

@@ -44,6 +44,7 @@ class Arbiter:
         self.dead: list[Any] = []  # values to let go of without the lock
         self._announce = announce
         self._number = 0
+        self.lost: set[int] = set()
         self.largest = 0  # bytes of the largest result so far
         self.like: dict[Any, int] = {}  # what a function made last of arguments of given sizes
         self._lent: set[Extent] = set()  # parts of the file that callers have mapped
@@ -58,6 +59,11 @@ class Arbiter:
         residency = self.runs.pop(state)
         residency.stopped()
         residency.close()
+        self.changed = True
+
+    def lose(self, place: int) -> None:
+        """A device is lost: nothing is kept back for it, and what wants it fails of itself."""
+        self.lost.add(place)
         self.changed = True
 
     def learn(self, key: Any, nbytes: int) -> None:
@@ -307,13 +313,12 @@ class Arbiter:
             claim.needed = claim.needed or wanted
         complete = not guess or all(not self.spaces[place].unsized for place in claim.places)
         for place in claim.places:
-            space = self.spaces[place]
-            if self._gather(claim, place, wanted[place]):
+            if place in self.lost or self._gather(claim, place, wanted.get(place, 0)):
                 continue
-            partly = guess and not space.moving and not space.granted
-            if not self._make_room(claim, place, wanted[place], partly):
+            partly = guess and not self._in_motion(place)
+            if not self._make_room(claim, place, wanted.get(place, 0), partly):
                 coming = sum(each.nbytes for each in missing if each.place == place and each.state != COMING)
-                if space.moving or space.granted:
+                if self._in_motion(place):
                     complete = False
                 elif not guess or claim.gathered[place] < coming:
                     claim.stuck = True  # else it is all that can be had, for a size that nobody knows
@@ -351,6 +356,11 @@ class Arbiter:
         self.changed = True
         return True
 
+    def _in_motion(self, place: int) -> bool:
+        """Whether something will change of itself in a space: items run, bytes move, a run ends."""
+        space = self.spaces[place]
+        return bool(space.moving or space.granted or any(run.ends and run.in_use[place] for run in self.runs.values()))
+
     def _gather(self, claim: Claim, place: int, wanted: int) -> bool:
         """Put aside what is free; whether that is all."""
         space = self.spaces[place]
@@ -368,6 +378,9 @@ class Arbiter:
         short = wanted - claim.gathered[place]
         found: list[tuple[float, int, Allocation]] = []
         for residency in self.runs.values():
+            if residency.ends:
+                short -= residency.in_use[place]  # it ends, and all of it will be free
+                continue
             for allocation in residency.here[place]:
                 if allocation.state == LEAVING:
                     short -= allocation.nbytes
@@ -401,7 +414,7 @@ class Arbiter:
             if not claim.stuck or claim.owner is None:
                 continue
             rivals = [other for other in self.claims if not set(other.places).isdisjoint(claim.places)]
-            still = all(not self.spaces[place].moving and not self.spaces[place].granted for place in claim.places)
+            still = not any(self._in_motion(place) for place in claim.places)
             leased = any(self.spaces[place].leased for place in claim.places)
             if still and not leased and all(other.stuck for other in rivals):
                 error = shortage(self, claim)

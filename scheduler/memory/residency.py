@@ -101,6 +101,11 @@ class Residency:
                     self._away(slot, value.nbytes, Original(value))
                     values[slot] = None
 
+    @property
+    def ends(self) -> bool:
+        """Whether nothing more of the run begins, so that all it holds will be free."""
+        return self.state.stopping or self.state.end_ns > 0
+
     def prepared(self) -> None:
         """What the run copied to the host before its first item is held from now on."""
         for slot in self.state.fetched:
@@ -122,18 +127,21 @@ class Residency:
     def needs(self, position: int) -> tuple[dict[int, int], list[Allocation], bool]:
         """Bytes that must be found per limited place, what must be brought in for it, and whether sizes are guesses."""
         part, held = self.part, self.held
-        wanted = dict.fromkeys((place for place in part.places[position] if self.limited[place]), 0)
+        lost = self.arbiter.lost
+        wanted = {place: 0 for place in part.places[position] if self.limited[place] and place not in lost}
         missing: dict[int, Allocation] = {}
         for slot in part.touched[position]:
             allocation = held[slot]
-            if allocation is not None and allocation.state != RESIDENT and id(allocation) not in missing:
+            if allocation is None or allocation.place not in wanted:
+                continue
+            if allocation.state != RESIDENT and id(allocation) not in missing:
                 missing[id(allocation)] = allocation
                 if allocation.state in (AWAY, LEAVING):
                     wanted[allocation.place] += allocation.nbytes
         guess = False
         for slot in part.made[position]:
             there = held[slot]
-            if there is not None and there.state in (LEAVING, COMING):
+            if there is not None and there.place in wanted and there.state in (LEAVING, COMING):
                 missing[id(there)] = there  # what is in it is of no use any more, but it is being copied
             place = part.place[slot]
             if place not in wanted:
@@ -161,9 +169,10 @@ class Residency:
         if len(self.part.users[slot]) < 2 and not self.state.plan.keep[slot]:
             return 0, True  # nobody wants it, as where a function changes an argument and returns nothing
         given = tuple(self._bytes_of(each) for each in self.part.touched[position])
-        like = self.arbiter.like.get((item.function, given, self.part.buffer[slot] - item.outputs[0].index))
-        if like is not None:
-            return like, True
+        if item.outputs:
+            like = self.arbiter.like.get((item.function, given, self.part.buffer[slot] - item.outputs[0].index))
+            if like is not None:
+                return like, True
         return max(given, default=0) or self.arbiter.largest, False
 
     def _bytes_of(self, slot: int) -> int:

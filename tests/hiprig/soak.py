@@ -1,6 +1,6 @@
 """Soak of device runs: random programs side by side, cancelled, timed out, failing, captured, on devices that fail.
 
-python tests/hiprig/run.py python tests/hiprig/soak.py --programs 10000 --devices 2 --faults 0.33 --seed 0
+python tests/hiprig/run.py python tests/hiprig/soak.py --programs 10000 --devices 2 --faults 0.33 --seed 0 [--memory]
 
 Every output that a run gives must equal the serial oracle's, every failure must be one that was asked for, nothing may
 hang, and pools, pinned memory and threads must come back to what they were. Exit status 1 names the program.
@@ -27,6 +27,7 @@ import trio
 from plait.testing import random_program, run_serial
 
 HANG_S = 60
+SCALARS = 256  # bytes: results of unknown size are single numbers
 FAULTS = (
     lambda chance: rig.fail_async(
         "kernel", chance.choice((rig.ILLEGAL_ADDRESS, rig.LAUNCH_FAILURE)), chance.randint(1, 60)
@@ -45,7 +46,9 @@ class Planted(Exception):
 class Soak:
     """Counts of what became of the runs."""
 
-    def __init__(self, devices: int, items: int) -> None:
+    def __init__(self, devices: int, items: int, memory: bool = False) -> None:
+        self.memory = memory
+        self.moved = 0
         self.places = [None, "hip", *(f"hip:{ordinal}" for ordinal in range(devices))]
         self.items = items
         self.fates: collections.Counter[str] = collections.Counter()
@@ -56,10 +59,28 @@ class Soak:
         if faulty:
             chance.choice(FAULTS)(chance)
         streams, trace = chance.randint(1, 3), chance.random() < 0.5
-        async with plait.open_scheduler(streams=streams, trace=trace) as scheduler, trio.open_nursery() as nursery:
-            for each in range(seed, seed + count):
-                nursery.start_soon(self.program, scheduler, each, faulty)
+        limits = await self.limits(range(seed, seed + count), chance) if self.memory else None
+        async with plait.open_scheduler(streams=streams, trace=trace, memory_limit=limits) as scheduler:
+            async with trio.open_nursery() as nursery:
+                for each in range(seed, seed + count):
+                    nursery.start_soon(self.program, scheduler, each, faulty)
+            for use in scheduler.memory.values():
+                assert not use.in_use and not use.reserved, f"programs from {seed} on: {use}"
         rig.clear()
+
+    async def limits(self, seeds: range, chance: random.Random) -> dict[str, int]:
+        """Hardly more memory than the most demanding item needs, for some of the devices and the host."""
+        largest: dict[str, int] = {}
+        async with plait.open_scheduler() as scheduler:
+            for seed in seeds:
+                plan = scheduler.compile(random_program(seed, self.items, self.places).graph)
+                for name, use in plan.memory.items():
+                    largest[name] = max(largest.get(name, 0), use.largest)
+        return {
+            name: SCALARS + int(most * chance.uniform(1, 1.5))
+            for name, most in largest.items()
+            if chance.random() < 0.8
+        }
 
     async def program(self, scheduler: Any, seed: int, faulty: bool) -> None:
         """One program, whatever its fate."""
@@ -67,6 +88,8 @@ class Soak:
         program = random_program(seed, self.items, self.places)
         expected = await trio.to_thread.run_sync(lambda: run_serial(program.graph, **program.inputs))
         fate = chance.choice(("plain", "plain", "early", "cancel", "fail", "isolate", "timeout", "capture"))
+        if self.memory and fate == "capture":
+            fate = "plain"  # a captured plan keeps its memory
         options: dict[str, Any] = {"on_error": "isolate"} if fate == "isolate" else {}
         if fate == "timeout":
             options["timeout"] = chance.uniform(1e-4, 2e-2)
@@ -112,6 +135,7 @@ class Soak:
             for name in chance.sample(list(program.graph.outputs), 2):
                 got[name] = await run.output(name)
         got.update(await run)
+        self.moved += any(use.moved_out or use.moved_in for use in run.memory.values())
         return got
 
 
@@ -156,10 +180,11 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=30)
     parser.add_argument("--faults", type=float, default=0.33, help="share of batches that meet a fault")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--memory", action="store_true", help="under memory limits that are tight")
     options = parser.parse_args()
     os.environ["HIPCPU_DEVICES"] = str(options.devices)
     rig.enter(options.devices)
-    soak, chance = Soak(options.devices, options.items), random.Random(options.seed)
+    soak, chance = Soak(options.devices, options.items, options.memory), random.Random(options.seed)
     trio.run(soak.batch, options.seed, 3, False)  # what is made once, for ever, is in place
     (before, threads), began = held(), time.monotonic()
     batch = 3
@@ -176,6 +201,8 @@ def main() -> None:
     after, now = held()
     for fate, count in sorted(soak.fates.items()):
         print(f"{count:7} {fate}")
+    if options.memory:
+        print(f"{soak.moved} programs moved something to make room")
     print(f"{options.programs} programs in {time.monotonic() - began:.0f} s")
     print(f"device bytes in use: {before} before, {after} after; threads: {threads} before, {now} after")
     assert after == before, "device memory is still in use"

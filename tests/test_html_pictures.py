@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plait.graph.drawing.svg import escape, shortened, text_width
 from plait.scheduler import compile_plan
-from plait.testing.programs import layered
+from plait.testing.programs import layered, random_program
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -188,6 +188,19 @@ def test_three_hundred_items_are_all_there():
     g = layered(30, 10)
     found = boxes(g.show().svg)
     assert found.keys() == {item.name for item in g.items}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([None, True, False]))
+def test_every_item_of_a_random_program_is_drawn_or_counted(seed, folded):
+    g = random_program(seed).graph
+    counted = 0
+    for name, texts in boxes(g.show(fold=folded).svg).items():
+        if name.startswith(("input ", "output ")):
+            continue
+        many = re.fullmatch("\u00d7 ([0-9]+)", texts[-1])
+        counted += int(many[1]) if many else 1
+    assert counted == len(g.items)
 
 
 def test_color_says_by_what_and_refuses_what_there_is_not():

@@ -2,10 +2,10 @@
 
     python benchmarks/watch.py [--quick]
 
-Three programs: items of a millisecond, NumPy on both cores, and (not with --quick) tiny items; watched as a notebook does it (a picture
-of the graph, and the message that carries it as JSON) and as a terminal does it. The ratio is that of the watched
-run's own time (from its start to its last item) to the unwatched one's, a median over pairs, traced in both. Beside it,
-which other processes disturb less: how much more the loop's thread computed, as a part of the run's time.
+Three programs: items of a millisecond, NumPy on both cores, and (not with --quick) tiny items; watched as a notebook
+does it (a picture of the graph, and the message that carries it as JSON) and as a terminal does it. The ratio is that
+of the watched run's own time (from its start to its last item) to the unwatched one's, a median over pairs, traced in
+both. Beside it, which other processes disturb less: how much more the loop's thread computed, as a part of the run.
 """
 
 from __future__ import annotations

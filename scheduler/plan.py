@@ -286,7 +286,7 @@ def compile_plan(
         keep=keep,
         output_positions=output_positions,
         groups=groups,
-        host_made=expansion.host_made,
+        host_made=_wanted(expansion.host_made, access_slots, keep),
         touched_on_host=_touched_on_host(program, expansion),
         straight=not groups and not any(kinds),
         chain=int(np.count_nonzero(waits.target - waits.source == 1)) >= count - 1,
@@ -486,6 +486,12 @@ def _accesses(expansion: Expansion, order: IntArray) -> tuple[IntArray, IntArray
     pairs = pairs[np.diff(pairs, prepend=-1) != 0]
     offsets = np.searchsorted(pairs, np.arange(count + 1) * slots)
     return offsets.astype(np.int64), pairs % slots
+
+
+def _wanted(host_made: frozenset[int], slots: IntArray, keep: npt.NDArray[np.bool_]) -> frozenset[int]:
+    """Those of a run's own buffers that an item uses or that are outputs: the others need not be made."""
+    made = np.array(sorted(host_made), dtype=np.int64)
+    return frozenset(made[np.isin(made, slots) | keep[made]].tolist())
 
 
 def _frees(offsets: IntArray, slots: IntArray, keep: npt.NDArray[np.bool_]) -> list[tuple[int, ...]]:

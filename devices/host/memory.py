@@ -1,4 +1,4 @@
-"""Host memory: aligned blocks of NumPy bytes, counted, with an optional limit."""
+"""Host memory: aligned blocks of NumPy bytes or of pages of their own, counted, with an optional limit."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 from plait.devices.blocks import Counts, checked_request, checked_view
+from plait.devices.host.pages import pages
 from plait.devices.mark import mark_of
 from plait.devices.protocol import Block, Stream
 from plait.errors import DeviceError, OutOfMemory
+
+SPACES = ("pageable", "pages", "huge")
 
 
 class HostBlock:
@@ -41,11 +44,22 @@ class HostBlock:
 
 
 class HostAllocator:
-    """Allocates from the system through NumPy. Not pooled. May be used from any thread."""
+    """Allocates from the system. Not pooled. May be used from any thread.
 
-    def __init__(self, *, limit_bytes: int | None = None) -> None:
+    ``space`` is ``pageable`` (through NumPy, so what it keeps for reuse is used), ``pages`` (page aligned, zero, given
+    to the system when freed) or ``huge`` (the same on huge pages where the system has them). The last two can be bound
+    to a NUMA ``node``; else a page lies on the node of the thread that touches it first.
+    """
+
+    def __init__(self, space: str = "pageable", *, node: int | None = None, limit_bytes: int | None = None) -> None:
         if limit_bytes is not None and limit_bytes < 0:
             raise DeviceError(f"a memory limit cannot be {limit_bytes} bytes")
+        if space not in SPACES:
+            raise DeviceError(f"the host's memory space is one of {', '.join(SPACES)}, not {space!r}")
+        if node is not None and (space == "pageable" or node < 0):
+            raise DeviceError(f"only pages and huge can be bound to a NUMA node >= 0, not {space!r} to {node}")
+        self.space = space
+        self.node = node
         # Guards the figures below: blocks are allocated and freed from any thread, and the limit is checked
         # against them.
         self._lock = threading.RLock()
@@ -64,8 +78,8 @@ class HostAllocator:
                 raise self._exhausted(nbytes)
             self._asked += nbytes
         try:
-            raw = np.empty(nbytes + alignment, np.uint8)
-        except (MemoryError, ValueError) as error:
+            raw = self._raw(nbytes + alignment)
+        except (MemoryError, ValueError, OverflowError, OSError) as error:
             with self._lock:
                 self._asked -= nbytes
                 raise self._exhausted(nbytes) from error
@@ -99,6 +113,11 @@ class HostAllocator:
         """
         with self._lock:
             return self._counts.snapshot(self._limit)
+
+    def _raw(self, nbytes: int) -> np.ndarray[Any, Any]:
+        if self.space == "pageable":
+            return np.empty(nbytes, np.uint8)
+        return pages(nbytes, huge=self.space == "huge", node=self.node)
 
     def _release(self, block: HostBlock) -> None:
         with self._lock:

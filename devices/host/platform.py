@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import threading
 
 from plait.devices.host.describe import HostDescription
 from plait.devices.host.event import HostEvent
@@ -34,6 +35,9 @@ class HostDevice:
         }
         self.allocator = HostAllocator()
         self._numbers = itertools.count()
+        # Guards the allocators: asked for from any thread, and who asks cannot wait.
+        self._lock = threading.RLock()
+        self._memory: dict[tuple[str, int | None], HostAllocator] = {("pageable", None): self.allocator}
 
     def __repr__(self) -> str:
         return f"<HostDevice {self.name}>"
@@ -42,6 +46,21 @@ class HostDevice:
     def description(self) -> HostDescription:
         """What the machine says of itself, read once."""
         return describe()
+
+    def memory(self, space: str, *, node: int | None = None) -> HostAllocator:
+        """The allocator of ``pageable``, ``pages`` or ``huge`` memory, of the last two on a NUMA node if asked for.
+
+        On a machine with one node there is nothing to bind; DeviceError for a node that this machine does not have.
+        """
+        nodes = [each.ordinal for each in self.description.numa_nodes or ()] if node is not None else []
+        if nodes and node not in nodes:
+            raise DeviceError(f"this machine has the NUMA nodes {', '.join(map(str, nodes))}, not {node}")
+        key = space, node if len(nodes) > 1 or space == "pageable" else None
+        with self._lock:
+            found = self._memory.get(key)
+            if found is None:
+                found = self._memory[key] = HostAllocator(space, node=key[1])
+            return found
 
     def stream(self, *, priority: int = 0, kind: str = "compute", name: str | None = None) -> HostStream:
         """A new stream; streams are cheap and hold no thread. A larger priority is more urgent."""

@@ -71,9 +71,13 @@ def roots(value: Any) -> Iterator[Any]:
 
 def root_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The array at the end of the chain of bases."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
+    while True:
+        base = array.base
+        if base is not None and not isinstance(base, np.ndarray):
+            base = getattr(base, "base", None)  # as_strided and sliding_window_view put an object of theirs between
+        if not isinstance(base, np.ndarray):
+            return array
+        array = base
 
 
 def root_bytes(root: Any, value: Any) -> int:

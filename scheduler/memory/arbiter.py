@@ -357,9 +357,14 @@ class Arbiter:
         return True
 
     def _in_motion(self, place: int) -> bool:
-        """Whether something will change of itself in a space: items run, bytes move, a run ends."""
+        """Whether something will change of itself in a space: items run, bytes move, a run or a lease ends."""
         space = self.spaces[place]
-        return bool(space.moving or space.granted or any(run.ends and run.in_use[place] for run in self.runs.values()))
+        return bool(
+            space.moving
+            or space.granted
+            or space.leased
+            or any(run.ends and run.in_use[place] for run in self.runs.values())
+        )
 
     def _gather(self, claim: Claim, place: int, wanted: int) -> bool:
         """Put aside what is free; whether that is all."""
@@ -415,8 +420,7 @@ class Arbiter:
                 continue
             rivals = [other for other in self.claims if not set(other.places).isdisjoint(claim.places)]
             still = not any(self._in_motion(place) for place in claim.places)
-            leased = any(self.spaces[place].leased for place in claim.places)
-            if still and not leased and all(other.stuck for other in rivals):
+            if still and all(other.stuck for other in rivals):
                 error = shortage(self, claim)
                 self.claims.remove(claim)
                 self._end_turn(claim)

@@ -86,6 +86,10 @@ def _part(plan: Plan) -> MemoryPart:
             at[space].append(position)
         for slot in mine:
             users[slot].append(position)
+    for position, slots_made in enumerate(made):
+        for slot in slots_made:
+            if declared[slot] < 0 and changed[position] and users[slot] == [position] and not plan.keep[slot]:
+                declared[slot] = 0  # a function that changes what it is given, and returns nothing that is wanted
     return MemoryPart(place, made, changed, uses, places, at, users, declared, buffer)
 
 

@@ -18,7 +18,7 @@ def tell_ipython(kind: type[BaseException]) -> None:
     IPython asks any exception for that, except groups, which it prints whole; only a handler of its own can change
     it. A handler that the user has set stays in charge of what it was set for.
     """
-    shell = _shell()
+    shell = ipython_shell()
     if shell is None or kind in shell.custom_exceptions:
         return
     before, theirs = shell.custom_exceptions, shell.CustomTB
@@ -107,10 +107,11 @@ def _source(file: str, number: int) -> list[str]:
 
 def place(file: str, number: int) -> str:
     """``file:line``, or which cell of the notebook."""
-    named = getattr(getattr(_shell(), "compile", None), "format_code_name", lambda _: None)(file)
+    named = getattr(getattr(ipython_shell(), "compile", None), "format_code_name", lambda _: None)(file)
     return f"{' '.join(named)}, line {number}" if named else f"{file}:{number}"
 
 
-def _shell() -> Any:
+def ipython_shell() -> Any:
+    """IPython's shell if this runs in one, else None; IPython is not imported for it."""
     shell_of = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return shell_of() if shell_of is not None else None

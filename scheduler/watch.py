@@ -15,6 +15,7 @@ from plait.graph.drawing.svg import STATES, escape, style_sheet
 from plait.scheduler.report import format_bytes, format_seconds
 from plait.scheduler.state import DONE
 from plait.scheduler.views import plan_scene, run_states
+from plait.tracebacks import ipython_shell
 
 if TYPE_CHECKING:
     from plait.scheduler.run import Progress, Run
@@ -93,9 +94,7 @@ def _held(values: list[Any]) -> int:
 
 def find_display() -> Display | None:
     """The notebook's if this is one, else the terminal that standard error is, else None: a file wants no progress."""
-    shell_of = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    shell = shell_of() if shell_of is not None else None
-    if getattr(shell, "kernel", None) is not None:
+    if getattr(ipython_shell(), "kernel", None) is not None:
         return NotebookDisplay()
     if sys.stderr is not None and sys.stderr.isatty():
         from plait.scheduler.terminal import terminal_display  # noqa: PLC0415  only where there is a terminal

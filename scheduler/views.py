@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from plait.errors import GraphError, PlaitError
+from plait.errors import GraphError, PlaitError, WorkError
 from plait.graph.drawing.scene import MOST_ENDS, Scene
 from plait.graph.drawing.svg import STATES, escape
 from plait.graph.drawing.view import View, ends, item_categories, item_details, page, part, scene_part, scene_view
@@ -93,7 +93,7 @@ def run_view(run: Run, color: str | None, fold: Fold) -> View:
     categories = run_categories(run, color)
     starts = find_starts(run.plan, trace)
     svg = draw_timeline(
-        f"run of {name}: {len(trace)} items in {format_seconds(trace.makespan_ns / 1e9)}",
+        f"run of {name}: {len(trace)} item{'' if len(trace) == 1 else 's'} in {format_seconds(trace.makespan_ns / 1e9)}",
         trace,
         starts,
         categories,
@@ -125,6 +125,11 @@ def _details(plan: Plan, index: int) -> str:
     return f"{item_details(plan.work[index])}\n{where}"
 
 
+def _told(error: WorkError) -> str:
+    """An error in a line, its call site as the notebook calls it."""
+    return str(error).replace(error.site, site_place(error.site)) if error.site else str(error)
+
+
 def _headline(run: Run) -> str:
     progress = run.progress
     parts = [f"{progress.done} of {progress.total} items done"]
@@ -144,7 +149,7 @@ def _headline(run: Run) -> str:
                 parts.append(f"peak memory {format_bytes(report.peak_bytes)}")
     elif run.done:
         parts.append("for a timeline, run with trace=True")
-    errors = "".join(f"<p>{escape(error)}</p>" for error in run.errors)
+    errors = "".join(f"<p>{escape(_told(error))}</p>" for error in run.errors)
     return f"<p><b>run of {escape(run.plan.program.graph.name)}</b>: {escape('; '.join(parts))}</p>{errors}"
 
 

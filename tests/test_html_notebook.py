@@ -1,5 +1,6 @@
 """In a real kernel: both ways to run, interrupts, errors, two cells at once, what is displayed."""
 
+import re
 import time
 
 import pytest
@@ -141,6 +142,8 @@ def test_an_error_shows_the_item_and_the_users_own_line_first(cells):
     assert "not run because of it: after" in text
     assert lines[-1].endswith("3 plait.run(h)")
     assert "straight.py" not in text
+    ended = cells.run("try:\n    plait.run(h, live=True)\nexcept plait.RunFailed:\n    pass")
+    assert re.search(r"recorded at Cell In\[\d+\], line 2", ended[-1][1]["text/html"])
     assert "front.py" not in text
 
 

@@ -92,8 +92,9 @@ def run_view(run: Run, color: str | None, fold: Fold) -> View:
     color = color or _default(run.plan)
     categories = run_categories(run, color)
     starts = find_starts(run.plan, trace)
+    many = "1 item" if len(trace) == 1 else f"{len(trace)} items"
     svg = draw_timeline(
-        f"run of {name}: {len(trace)} item{'' if len(trace) == 1 else 's'} in {format_seconds(trace.makespan_ns / 1e9)}",
+        f"run of {name}: {many} in {format_seconds(trace.makespan_ns / 1e9)}",
         trace,
         starts,
         categories,

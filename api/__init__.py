@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from plait import testing
     from plait.devices import Kernel, device, devices, wait
+    from plait.devices.memory import Donation as donate
     from plait.errors import (
         DeviceError,
         DeviceLost,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     )
     from plait.front import run, run_async
     from plait.graph import Graph, read, update, uses, work, write
-    from plait.scheduler import Outputs, Plan, Run, Scheduler, open_scheduler
+    from plait.scheduler import Outputs, Plan, Run, Scheduler, Trace, open_scheduler
 
 __all__ = [
     "DeviceError",
@@ -41,9 +42,11 @@ __all__ = [
     "RunCancelled",
     "RunFailed",
     "Scheduler",
+    "Trace",
     "WorkError",
     "device",
     "devices",
+    "donate",
     "open_scheduler",
     "read",
     "run",
@@ -58,12 +61,14 @@ __all__ = [
 
 _HOMES = {
     "Kernel device wait": "plait.devices",
+    "donate": "plait.devices.memory",
     "PlaitError GraphError PlanError DeviceError DeviceLost": "plait.errors",
     "OutOfMemory WorkError RunFailed RunCancelled": "plait.errors",
     "run run_async": "plait.front",
     "Graph read update uses work write": "plait.graph",
-    "Outputs Plan Run Scheduler open_scheduler": "plait.scheduler",
+    "Outputs Plan Run Scheduler Trace open_scheduler": "plait.scheduler",
 }
+_NAMED = {"donate": "Donation"}
 _HOME = {name: home for names, home in _HOMES.items() for name in names.split()}
 
 
@@ -72,7 +77,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"plait.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'plait' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    value = globals()[name] = getattr(import_module(_HOME[name]), _NAMED.get(name, name))
     return value
 
 

@@ -4,10 +4,12 @@ from plait.scheduler.plan import Plan, compile_plan
 from plait.scheduler.report import Report
 from plait.scheduler.run import Outputs, Progress, Run
 from plait.scheduler.scheduler import Scheduler, default_streams, open_scheduler
+from plait.scheduler.seeing.compare import Comparison, compare
 from plait.scheduler.timeline import timeline
 from plait.scheduler.trace import Trace
 
 __all__ = [
+    "Comparison",
     "Outputs",
     "Plan",
     "Progress",
@@ -15,6 +17,7 @@ __all__ = [
     "Run",
     "Scheduler",
     "Trace",
+    "compare",
     "compile_plan",
     "default_streams",
     "open_scheduler",

@@ -203,17 +203,22 @@ class Packed:
             result = _unshared(result, [*args, *kwargs.values()])
         if not self.outputs:
             return
-        if len(self.outputs) == 1:
-            values[self.outputs[0]] = result
-            return
-        try:
-            parts = list(result)
-        except TypeError:
-            parts = [result]
+        parts = [result] if len(self.outputs) == 1 else _parts(result)
         if len(parts) != len(self.outputs):
             raise ValueError(f"the call was recorded with outputs={len(self.outputs)} and returned {len(parts)}")
         for slot, part in zip(self.outputs, parts, strict=True):
             values[slot] = part
+        state = values[-2]  # None while a plan is captured
+        if state is not None and state.traced:
+            for slot in self.outputs:
+                state.measure_slot(slot)
+
+
+def _parts(result: Any) -> list[Any]:
+    try:
+        return list(result)
+    except TypeError:
+        return [result]
 
 
 def _positional(slots: list[int]) -> Getter:
@@ -322,7 +327,9 @@ def _holds_buffers(arg: Any, literals: Mapping[int, int]) -> bool:
     return False
 
 
-def work_error(item: WorkItem | Transfer, cause: BaseException, device: str | None, stream: str | None) -> WorkError:
+def work_error(
+    item: WorkItem | Transfer, cause: BaseException, device: str | None, stream: str | None, inputs: Sequence[str] = ()
+) -> WorkError:
     """The WorkError of ``item``: one line that says where, with the original exception as the cause."""
     causes = cause.causes if isinstance(cause, Attempts) else [cause]
     last = causes[-1]
@@ -335,4 +342,5 @@ def work_error(item: WorkItem | Transfer, cause: BaseException, device: str | No
         stream=stream,
         site=item.site,
         causes=causes,
+        inputs=inputs,
     )

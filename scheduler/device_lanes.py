@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from plait.devices import LaunchQueue, Mark
 from plait.errors import DeviceLost, OutOfMemory
-from plait.scheduler.clock import CLOCK_NS, Clock
+from plait.scheduler.clock import Clock
 from plait.scheduler.crossing import begin_out, owned, transferred
 from plait.scheduler.device_plan import LAUNCH, LOOP, OUT, stream_name, transfer_call
 from plait.scheduler.expand import Transfer
 from plait.scheduler.holders import with_holders
+from plait.scheduler.shared_constants import SharedConstants, is_shareable
 
 if TYPE_CHECKING:
     from plait.devices import GpuDevice
@@ -61,6 +62,7 @@ class DeviceLanes:
         self._numbers = [0] * (len(devices) + 1)  # per place: items enqueued so far, over all its streams
         self._keys = itertools.count()
         self._clocks: dict[int, Clock] = {}
+        self._constants = [SharedConstants() for _ in range(len(devices) + 1)]
         self._move_queues: dict[int, LaunchQueue] = {}  # by kind of lane
 
     def serve(self, lane: Lane, state: RunState) -> None:
@@ -112,6 +114,7 @@ class DeviceLanes:
         assert flight is not None, "a device item in a plan without devices"
         late = flight.part.late
         others = [state.ready[kind] for kind in (*state.lane_kinds, LOOP) if kind != lane.kind]
+        enqueue = self._enqueue_named if self._dispatcher.ranges else self._enqueue
         untold: dict[int, tuple[Tail, int]] = {}
         dead: list[Any] = []
         began = perf_counter_ns()
@@ -133,7 +136,7 @@ class DeviceLanes:
             self._lock.release()
             event, error = None, None
             try:
-                event = self._enqueue(state, position, tail, waits)
+                event = enqueue(state, position, tail, waits)
             except BaseException as raised:  # whatever it is, it is the item's failure
                 error = raised
             self._lock.acquire()
@@ -152,10 +155,11 @@ class DeviceLanes:
                     tail.in_flight -= flight.reached(tail.key, position, dead)
             if dead:
                 self._dispatcher.drop(dead)
-            if not tail.lost and (not state.synchronous or error is not None):
+            failed, error = error is not None, None  # its traceback holds values, and the run may end before this does
+            if not tail.lost and (not state.synchronous or failed):
                 untold[tail.key] = tail, position
                 heard = late[position] or state.memory is not None  # its bytes are free as soon as it is known to end
-                if heard or tail.in_flight % FOLLOWED == 0 or error is not None:
+                if heard or failed or tail.in_flight % FOLLOWED == 0:
                     del untold[tail.key]
                     self._follow(state, tail, position)
             if any(others):
@@ -236,7 +240,12 @@ class DeviceLanes:
             if call is transfer_call:
                 item = plan.item(position)
                 assert isinstance(item, Transfer)
-                values[item.target_slot] = transferred(queue, item, values)
+                place = item.target
+                shared = self._constants[place] if state.memory is None and is_shareable(item) else None
+                found = None if shared is None else shared.find(queue, values[item.source_slot])
+                values[item.target_slot] = transferred(queue, item, values) if found is None else found
+                if shared is not None and found is None:
+                    shared.add(queue, values[item.source_slot], values[item.target_slot])
             else:
                 args = plan.getters[position](values)
                 try:
@@ -251,9 +260,14 @@ class DeviceLanes:
             if not traced:
                 return queue.record_here(False) if flight.part.records[position] else None
             event = queue.record_here(True)
+            state.enqueued[position] = perf_counter_ns()
             state.stamps[position] = start, event
             state.measure_slot(plan.outs[position])
             return event
+
+    def _enqueue_named(self, state: RunState, position: int, tail: Tail, waits: list[Any]) -> Any:
+        with tail.queue.named(state.plan.item(position).name):
+            return self._enqueue(state, position, tail, waits)
 
     # ---- copying out ------------------------------------------------------------------------------------------
 
@@ -286,6 +300,8 @@ class DeviceLanes:
                     item = state.plan.item(position)
                     assert isinstance(item, Transfer)
                     value, copies = begin_out(tail.queue, state.values[item.source_slot])
+                    if state.traced:
+                        state.enqueued[position] = perf_counter_ns()
                 except BaseException as raised:
                     error = raised
                 self._lock.acquire()
@@ -416,11 +432,11 @@ class DeviceLanes:
     def _set_clock(self, place: int) -> None:
         """Let this thread set the device's clock against the host's, if that has not been done lately."""
         clock = self._clocks.get(place)
-        if clock is None or perf_counter_ns() - clock.host_ns > CLOCK_NS:
+        if clock is None or clock.is_old:
             device = self.devices[place - 1]
             self._lock.release()
             try:
-                fresh = Clock(device)
+                fresh = Clock(device, clock)
             except Exception:  # a device that cannot be asked fails the items too, and says so there
                 fresh = None
             self._lock.acquire()

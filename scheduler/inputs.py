@@ -7,14 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from plait.devices.memory import Donation
 from plait.errors import GraphError
 from plait.graph import Buffer, Program
 
 
-def checked_inputs(program: Program, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The value of every input; GraphError for one that is unknown, missing, or of the wrong shape or dtype.
+def checked_inputs(program: Program, given: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[int]]:
+    """The value of every input, and the slots of those that the caller has donated, which are taken.
 
-    Where an input declares a shape or a dtype, lists and scalars are made arrays; arrays are never converted.
+    GraphError for one that is unknown, missing, or of the wrong shape or dtype, or donated and read-only; nothing has
+    been taken then. Where an input declares a shape or a dtype, lists and scalars are made arrays; arrays are never
+    converted.
     """
     name = program.graph.name
     inputs = program.inputs
@@ -28,7 +31,14 @@ def checked_inputs(program: Program, given: Mapping[str, Any]) -> dict[str, Any]
     if missing:
         names = ", ".join(f"{buffer.name!r} (recorded at {buffer.site})" for buffer in missing)
         raise GraphError(f"graph {name!r} is missing input {names}")
-    return {key: _checked(inputs[key], value) for key, value in given.items()}
+    donations = {key: value for key, value in given.items() if isinstance(value, Donation)}
+    values = {key: _checked(inputs[key], value.value if key in donations else value) for key, value in given.items()}
+    for key in donations:
+        if isinstance(values[key], np.ndarray) and not values[key].flags.writeable:
+            raise GraphError(f"input {key!r} is donated and read-only: donate an array that may be written")
+    for donation in {id(donation): donation for donation in donations.values()}.values():
+        donation.take(f"a run of graph {name!r}")
+    return values, frozenset(inputs[key].index for key in donations)
 
 
 def _checked(buffer: Buffer, value: Any) -> Any:

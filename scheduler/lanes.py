@@ -17,6 +17,7 @@ from plait.devices import HostStream, usable_cores
 from plait.scheduler.device_lanes import DeviceLanes
 from plait.scheduler.device_plan import ROLE_WORDS
 from plait.scheduler.plan import COMPUTE, COPY, LOOP
+from plait.scheduler.seeing.nesting import CURRENT
 from plait.scheduler.state import SKIPPED, RunState
 from plait.scheduler.straight import run_straight
 
@@ -32,7 +33,7 @@ LOOK_S, LOOK_LONGEST_S = 200e-6, 5e-3  # how often a watching lane looks whether
 class Lane:
     """One host stream as the dispatcher sees it."""
 
-    __slots__ = ("busy", "entered", "index", "kind", "retired", "since_ns", "stream")
+    __slots__ = ("busy", "entered", "index", "kind", "position", "retired", "since_ns", "state", "stream")
 
     def __init__(self, index: int, kind: int, stream: HostStream) -> None:
         self.index = index
@@ -42,6 +43,8 @@ class Lane:
         self.entered = False  # at work
         self.retired = False
         self.since_ns = 0
+        self.state: RunState | None = None  # the run it serves
+        self.position = -1  # the item it is in; -1: the one under the cursor of its straight run
 
 
 class Dispatcher:
@@ -78,6 +81,7 @@ class Dispatcher:
         self._cores = usable_cores()
         self._devices: DeviceLanes | None = None
         self._closing: Callable[[], None] | None = None
+        self.ranges = False  # whether device items are named in the vendor's tools
         self.memory: Arbiter | None = None
 
     # ---- called from the trio thread --------------------------------------------------------------------------
@@ -278,6 +282,7 @@ class Dispatcher:
                 if self._serving[COMPUTE] > 1:
                     self._set_crowded(True)
                 began = perf_counter_ns()
+                lane.state, lane.position = state, -1
                 if not state.prepared:
                     self._prepare(lane, state)
                 if state.memory is not None and state.memory.moves[kind]:
@@ -285,8 +290,11 @@ class Dispatcher:
                 serve = self._serve_straight if state.straight else self._serve_counted
                 if self._devices is not None and kind > LOOP:
                     serve = self._devices.serve
-                state.context.copy().run(serve, lane, state)
+                context = state.context.copy()
+                context.run(CURRENT.set, (state, lane))
+                context.run(serve, lane, state)
                 lane.since_ns = 0
+                lane.state = None
                 state.vtime += perf_counter_ns() - began
                 self._serving[kind] -= 1
                 self.announce(state, joining=False)
@@ -430,6 +438,7 @@ class Dispatcher:
         served = 0
         while (position := state.pop(kind)) >= 0:
             error = None
+            lane.position = position
             lane.since_ns = started = perf_counter_ns()
             lock.release()
             try:
@@ -445,7 +454,7 @@ class Dispatcher:
                 state.finished[position] = finished
                 state.lanes[position] = lane.index
                 if error is None:
-                    state.measure(position)
+                    state.measure_slot(outs[position])
             state.grain_ns += (finished - started - state.grain_ns) >> 3
             if error is None:
                 if state.memory is not None:

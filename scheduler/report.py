@@ -1,39 +1,52 @@
-"""What a finished run says about itself: time against bounds, streams and how busy, critical path, peak memory."""
+"""What a finished run says about itself: time against bounds, streams and how busy, critical path, memory, advice."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from plait.graph import BUFFER
 from plait.graph.analysis import critical_path
-from plait.graph.edges import Edges
+from plait.scheduler.seeing.advice import Advice, advise
+from plait.scheduler.seeing.blame import blame, by_cause
+from plait.scheduler.seeing.chrome import memory_levels
+from plait.scheduler.seeing.units import format_bytes, format_seconds, kind_of
+from plait.scheduler.seeing.waits import CAUSES, Waits, find_waits, merged
+from plait.scheduler.trace import Trace
 
-if TYPE_CHECKING:
-    from plait.scheduler.plan import Plan
-    from plait.scheduler.trace import Trace
+__all__ = ["Report", "StreamUse", "build_report", "format_bytes", "format_seconds"]
 
 
 @dataclass(frozen=True)
 class StreamUse:
-    """One stream's share of a run."""
+    """One stream's share of a run. The seconds add up to the makespan.
+
+    ``busy_s`` in items, ``wait_s`` until the item it would run next was ready, ``memory_s`` and ``limit_s`` while that
+    item was held back, ``host_s`` while it could have started and did not, ``idle_s`` after its last item.
+    """
 
     name: str
     items: int
     busy_s: float
     busy_fraction: float
+    wait_s: float = 0.0
+    memory_s: float = 0.0
+    limit_s: float = 0.0
+    host_s: float = 0.0
+    idle_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Report:
     """Measured figures of one run; seconds and bytes. ``str(report)`` is a short summary.
 
-    ``critical_path`` names the longest chain of dependent items by their measured times, ``critical_path_s`` its
-    length; ``bound_s`` is the larger of that and work over streams, so no schedule of these item times beats it.
-    ``copies_hidden`` is the part of copy time during which some compute item ran, None without copies.
-    ``peak_bytes`` counts the NumPy arrays that the run held at once, replayed from the trace.
+    ``critical_path`` names the longest chain of dependent items by their measured times, ``critical_items_s`` their
+    times, ``critical_path_s`` the sum. ``bounds`` are times that no schedule of these item times beats: that chain,
+    and for each kind of stream the work over the streams; ``bound_s`` is the largest. ``copies_hidden`` is the part of
+    copy time during which some compute item ran, None without copies. ``peak_bytes`` counts the arrays that the run
+    held at once, and ``peak_holders`` names the largest of them then. ``overhead_s`` is what streams lost between an
+    item that was ready and its start, summed over streams. ``spent`` says what each moment went to (seconds by cause,
+    most first, which add up to the makespan), and ``advice`` what to do about it, first thing first.
     """
 
     items: int
@@ -44,120 +57,127 @@ class Report:
     bound_s: float
     copies_hidden: float | None
     peak_bytes: int | None
+    critical_items_s: tuple[float, ...] = ()
+    bounds: tuple[tuple[str, float], ...] = ()
+    peak_holders: tuple[tuple[str, int], ...] = ()
+    copied_bytes: int = 0
+    overhead_s: float = 0.0
+    spent: tuple[tuple[str, float], ...] = ()
+    advice: tuple[Advice, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{self.items} items in {format_seconds(self.makespan_s)}, bound {format_seconds(self.bound_s)}"]
-        lines += [
-            f"  {use.name:<18} {use.items:6} items, busy {format_seconds(use.busy_s)} ({use.busy_fraction:.0%})"
-            for use in self.streams
-        ]
+        for use in self.streams:
+            waits = (("waits", use.wait_s), ("held back", use.memory_s + use.limit_s), ("late", use.host_s))
+            more = "".join(f", {word} {format_seconds(each)}" for word, each in waits if each > 0.005 * self.makespan_s)
+            busy = f"busy {format_seconds(use.busy_s)} ({use.busy_fraction:.0%})"
+            lines.append(f"  {use.name:<18} {use.items:6} items, {busy}{more}")
         if self.copies_hidden is not None:
             lines.append(f"  copies behind compute: {self.copies_hidden:.0%}")
         path = list(self.critical_path)
         shown = " -> ".join([*path[:4], "…", *path[-2:]] if len(path) > 7 else path)
         lines.append(f"  critical path: {format_seconds(self.critical_path_s)}, {len(path)} items: {shown}")
         if self.peak_bytes is not None:
-            lines.append(f"  peak memory: {format_bytes(self.peak_bytes)}")
+            holders = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in self.peak_holders[:3])
+            lines.append(f"  peak memory: {format_bytes(self.peak_bytes)}{f': {holders}' if holders else ''}")
+        if self.spent:
+            lines.append("  spent on: " + ", ".join(f"{cause} {format_seconds(each)}" for cause, each in self.spent))
+        lines += [f"  {number}. {advice}" for number, advice in enumerate(self.advice, 1)]
         return "\n".join(lines)
 
 
-def build_report(plan: Plan, trace: Trace, peak_bytes: int | None) -> Report:
-    """Figures of a finished, traced run."""
+def build_report(trace: Trace) -> Report:
+    """Figures of a traced run."""
     records = trace.records
-    spans = records["end_ns"] - records["start_ns"]
-    makespan = max(1, trace.makespan_ns)
-    uses = []
-    for index, name in enumerate(trace.streams):
-        mine = records["stream"] == index
-        if mine.any():
-            busy = _union(records["start_ns"][mine], records["end_ns"][mine])
-            uses.append(StreamUse(name, int(mine.sum()), busy / 1e9, busy / makespan))
-    cost = np.zeros(len(plan.work))
-    cost[records["item"]] = spans / 1e9
-    length, path = _critical(plan.edges, cost)
-    compute = records["kind"] == 0
-    work = float(spans[compute].sum()) / 1e9 / max(1, plan.streams[0])
+    waits = find_waits(trace)
+    cost = np.zeros(len(trace.names))
+    cost[records["item"]] = (records["end_ns"] - records["start_ns"]) / 1e9
+    length, path = critical_path(trace.edges, cost) if trace.edges is not None and len(cost) else (0.0, [])
+    ran = set(records["item"].tolist())
+    path = [index for index in path if index in ran]
+    bounds = (("critical path", float(length)), *_work_bounds(trace))
+    peak, holders = _peak(trace)
+    parts = blame(trace, waits)
     return Report(
         items=len(records),
         makespan_s=trace.makespan_ns / 1e9,
-        streams=tuple(uses),
+        streams=_uses(trace, waits),
         critical_path=tuple(trace.names[index] for index in path),
-        critical_path_s=length,
-        bound_s=max(length, work),
+        critical_path_s=float(length),
+        bound_s=max(bound for _, bound in bounds),
         copies_hidden=_hidden(records),
-        peak_bytes=peak_bytes,
+        peak_bytes=peak if trace.peak_bytes is None else trace.peak_bytes,
+        critical_items_s=tuple(float(cost[index]) for index in path),
+        bounds=bounds,
+        peak_holders=holders,
+        copied_bytes=int(trace.details["nbytes"][records["kind"] == 1].sum()),
+        overhead_s=float(waits.spent[:, CAUSES.index("host")].sum()) / 1e9,
+        spent=tuple((cause, nanoseconds / 1e9) for cause, nanoseconds in by_cause(parts).items()),
+        advice=advise(trace, waits, parts),
     )
 
 
-def peak_bytes(plan: Plan, finished: list[int], sizes: list[int]) -> int:
-    """The most bytes that the run's arrays held at once, replayed from the stamps by position and sizes by slot.
-
-    A slot counts from the end of the first item that touches it (a run's own buffers: from the start) to the end of
-    the last one; a slot that the run keeps counts to the end.
-    """
-    size = np.array(sizes, dtype=np.int64)
-    end = np.array(finished, dtype=np.int64)
-    offsets, slots = plan.accesses
-    ends = np.repeat(end, np.diff(offsets))
-    ran = ends > 0
-    slots, ends = slots[ran], ends[ran]
-    first = np.full(len(size), np.iinfo(np.int64).max)
-    last = np.zeros(len(size), dtype=np.int64)
-    np.minimum.at(first, slots, ends)
-    np.maximum.at(last, slots, ends)
-    for buffer in plan.program.declared:
-        if buffer.kind == BUFFER:
-            first[buffer.index] = 0
-    last[plan.keep] = np.iinfo(np.int64).max
-    held = np.flatnonzero(size)
-    times = np.concatenate([first[held], last[held]])
-    deltas = np.concatenate([size[held], -size[held]])
-    # Of one moment, what ends an item's inputs and begins its result: the result is there first.
-    by = np.lexsort((-deltas, times))
-    return int(np.cumsum(deltas[by]).max(initial=0))
+def _work_bounds(trace: Trace) -> list[tuple[str, float]]:
+    """Per kind of stream, its items' time over its streams; the trio loop runs any number at once."""
+    spans = (trace.records["end_ns"] - trace.records["start_ns"]) / 1e9
+    kinds = [kind_of(name) for name in trace.streams]
+    found = []
+    for kind in dict.fromkeys(kinds):
+        mine = np.array([each == kind for each in kinds], dtype=bool)[trace.records["stream"]]
+        if kind != "loop" and mine.any():
+            found.append((kind, float(spans[mine].sum()) / kinds.count(kind)))
+    return found
 
 
-def _critical(edges: Edges, cost: npt.NDArray[np.float64]) -> tuple[float, list[int]]:
-    if not len(cost):
-        return 0.0, []
-    length, path = critical_path(edges, cost)
-    return float(length), [int(index) for index in path]
+def _uses(trace: Trace, waits: Waits) -> tuple[StreamUse, ...]:
+    records = trace.records
+    makespan = max(1, trace.makespan_ns)
+    found = []
+    for index, name in enumerate(trace.streams):
+        mine = np.flatnonzero(records["stream"] == index)
+        if not len(mine):
+            continue
+        busy = wait = memory = limit = host = 0
+        at = 0
+        for record in mine.tolist():
+            start, end = int(records["start_ns"][record]), int(records["end_ns"][record])
+            if start > at:
+                ready = min(max(int(waits.ready[record]), at), start)
+                wait += ready - at
+                held = start - ready if waits.spent[record, CAUSES.index("memory")] else 0
+                full = min(start - ready - held, int(waits.spent[record, CAUSES.index("limit")]))
+                memory, limit, host = memory + held, limit + full, host + start - ready - held - full
+            busy += max(0, end - max(at, start))
+            at = max(at, end)
+        idle = max(0, trace.makespan_ns - at)
+        seconds = [each / 1e9 for each in (wait, memory, limit, host, idle)]
+        found.append(StreamUse(name, len(mine), busy / 1e9, busy / makespan, *seconds))
+    return tuple(found)
 
 
-def _merged(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    merged: list[tuple[int, int]] = []
-    for left, right in sorted(zip(start.tolist(), end.tolist(), strict=True)):
-        if merged and left <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(right, merged[-1][1]))
-        else:
-            merged.append((left, right))
-    return merged
-
-
-def _union(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> int:
-    return sum(right - left for left, right in _merged(start, end))
+def _peak(trace: Trace) -> tuple[int, tuple[tuple[str, int], ...]]:
+    """The most bytes held at once, and who held most of them then."""
+    times, levels = memory_levels(trace)
+    if not len(levels):
+        return 0, ()
+    at = int(np.argmax(levels))
+    held, when = trace.held, int(times[at])
+    # What begins at this moment counts up to the step that made the peak, and nothing has ended at it yet.
+    there = np.flatnonzero((held["start_ns"] <= when) & (held["end_ns"] >= when))
+    there = there[np.argsort(-held["nbytes"][there], kind="stable")][:10]
+    return int(levels[at]), tuple(
+        (trace.holders[holder], int(nbytes)) for holder, nbytes in held[there][["holder", "nbytes"]].tolist()
+    )
 
 
 def _hidden(records: npt.NDArray[np.void]) -> float | None:
     copies, compute = records[records["kind"] == 1], records[records["kind"] == 0]
-    total = _union(copies["start_ns"], copies["end_ns"])
+    total = _union(copies)
     if not total:
         return None
-    both = np.concatenate([copies, compute])
-    return (total + _union(compute["start_ns"], compute["end_ns"]) - _union(both["start_ns"], both["end_ns"])) / total
+    return (total + _union(compute) - _union(np.concatenate([copies, compute]))) / total
 
 
-def format_seconds(value: float) -> str:
-    """Three figures and a unit."""
-    for factor, unit in ((1.0, "s"), (1e-3, "ms")):
-        if value >= factor:
-            return f"{value / factor:.3g} {unit}"
-    return f"{value * 1e6:.3g} µs"
-
-
-def format_bytes(value: int) -> str:
-    """Three figures and a binary unit."""
-    for factor, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if value >= factor:
-            return f"{value / factor:.3g} {unit}"
-    return f"{value} B"
+def _union(records: npt.NDArray[np.void]) -> int:
+    spans = merged(zip(records["start_ns"].tolist(), records["end_ns"].tolist(), strict=True))
+    return sum(high - low for low, high in spans)

@@ -13,12 +13,14 @@ import trio
 from plait.errors import PlaitError, RunCancelled, RunFailed, WorkError
 from plait.graph import BufferSlice
 from plait.scheduler.bind import Attempts, Packed, work_error
-from plait.scheduler.explain import kind_word
 from plait.scheduler.memory import SpaceUse
 from plait.scheduler.plan import Plan
-from plait.scheduler.report import Report, build_report, peak_bytes
-from plait.scheduler.state import DONE, FAILED, RUNNING, SKIPPED, STATUS_WORDS, WAITING, RunState
-from plait.scheduler.trace import Trace, build_trace
+from plait.scheduler.report import Report
+from plait.scheduler.seeing.collect import build_trace
+from plait.scheduler.seeing.nesting import CURRENT
+from plait.scheduler.seeing.why import why
+from plait.scheduler.state import DONE, FAILED, RUNNING, SKIPPED, WAITING, RunState
+from plait.scheduler.trace import Trace
 from plait.tracebacks import tell_ipython
 
 if TYPE_CHECKING:
@@ -75,6 +77,8 @@ class Run:
         self._observed = False
         self._cancelled = False
         self._trace: Trace | None = None
+        self._span: Any = None
+        self._watchdog = trio.CancelScope(shield=True)  # also what is drained after a cancel is watched
 
     def __repr__(self) -> str:
         return f"<Run of {self.plan.program.graph.name!r}: {self.progress}>"
@@ -138,28 +142,13 @@ class Run:
         return Progress(total, count(DONE), count(RUNNING), count(FAILED), skipped)
 
     def why(self, item: str) -> str:
-        """In words, why the item called ``item`` has not started, or what became of it."""
+        """In words, why the item called ``item`` has not started, or what became of it; at any time.
+
+        What it waits for: other items, room in a group, memory, or a stream and who is on it.
+        """
         position = self.plan.position(item)
-        state = self._state
-        status = state.status_of(position)
-        if status != WAITING:
-            return f"{item!r} is {STATUS_WORDS[status]}" + (
-                f": {state.stop_reason}" if status == SKIPPED and state.stop_reason else ""
-            )
-        if state.stopping:
-            return f"{item!r} will not run: {state.stop_reason}"
-        offsets, sources = self.plan.waits.predecessors()
-        waits = [
-            f"{self.plan.item(int(source)).name!r} ({STATUS_WORDS[state.status_of(int(source))]})"
-            for source in sources[offsets[position] : offsets[position + 1]]
-            if state.status_of(int(source)) in (WAITING, RUNNING)
-        ]
-        if waits:
-            return f"{item!r} waits for {', '.join(waits)}"
-        full = [name for name, waiting in state.group_wait.items() if position in waiting]
-        if full:
-            return f"{item!r} is ready and waits for room in group {full[0]!r}"
-        return f"{item!r} is ready and waits for a free {kind_word(self.plan.kinds[position])} stream"
+        with self._scheduler.dispatcher.lock:
+            return why(self._scheduler.dispatcher, self._state, position)
 
     @property
     def trace(self) -> Trace:
@@ -169,19 +158,17 @@ class Run:
             raise PlaitError("this run was not traced: open the scheduler with trace=True")
         if not self.done:
             raise PlaitError("the trace is complete when the run has ended: await the run first")
+        return self.finished_trace()
+
+    def finished_trace(self) -> Trace:
+        """``trace``, for who knows that there is one."""
         if self._trace is None:
-            streams = tuple(self._scheduler.stream_names)
-            self._trace = build_trace(
-                self.plan, state.started, state.finished, state.lanes, streams, state.begin_ns, state.end_ns
-            )
+            self._trace = build_trace(self.plan, self._state, tuple(self._scheduler.stream_names))
         return self._trace
 
     def report(self) -> Report:
-        """Time against bounds, streams and how busy, critical path, peak memory; needs a trace."""
-        trace, state = self.trace, self._state
-        limited = state.memory is not None and state.memory.limited[0]
-        peak = state.memory.peak[0] if limited and state.memory else peak_bytes(self.plan, state.finished, state.sizes)
-        return build_report(self.plan, trace, peak)
+        """Time against bounds, streams and how busy, critical path, memory, and what to change; needs a trace."""
+        return self.trace.report()
 
     @property
     def memory(self) -> dict[str, SpaceUse]:
@@ -271,6 +258,7 @@ class Run:
     async def _loop_item(self, position: int) -> None:
         """Await one ``async def`` item on this loop."""
         state = self._state
+        CURRENT.set((state, position))
         call, values = self.plan.calls[position], self._state.values
         dispatcher = self._scheduler.dispatcher
         started = perf_counter_ns()
@@ -289,7 +277,7 @@ class Run:
         if state.traced:
             state.started[position], state.finished[position] = started, perf_counter_ns()
             state.lanes[position] = dispatcher.host_lanes
-            state.measure(position)
+            state.measure_slot(self.plan.outs[position])
         dispatcher.settle_loop_item(state, position, error)
 
     async def _attempt(self, packed: Packed, values: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
@@ -345,7 +333,13 @@ class Run:
         state, plan = self._state, self.plan
         device, streams = plan.device, self._scheduler.stream_names
         errors = [
-            work_error(plan.item(position), error, plan.place(position), streams[lane] if lane >= 0 else None)
+            work_error(
+                plan.item(position),
+                error,
+                plan.place(position),
+                streams[lane] if lane >= 0 else None,
+                state.failed_inputs.get(position, ()),
+            )
             if position >= 0
             else WorkError(str(error), item="(buffers)", device=device, causes=[error])
             for position, error, lane in state.errors
@@ -378,6 +372,7 @@ class Run:
         state.errors.clear()  # a traceback holds its frames, and those hold values
         plan.program.graph.running -= 1
         self._scheduler.forget(self)
+        self._scheduler.observer.ended(self)
         self._finished.set()
         for event in self._watched.values():
             event.set()

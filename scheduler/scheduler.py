@@ -6,6 +6,7 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,6 +26,7 @@ from plait.scheduler.place import Places
 from plait.scheduler.plan import Plan, collector_paused, compile_plan
 from plait.scheduler.policies import Policy, find_policy
 from plait.scheduler.run import Outputs, Run
+from plait.scheduler.seeing.observe import Observer
 from plait.scheduler.state import RunState
 
 COPY_STREAMS = 2
@@ -43,8 +45,12 @@ class Scheduler:
         trace: bool,
         nursery: trio.Nursery,
         limits: list[int | None] | None = None,
+        observer: Observer | None = None,
+        ranges: bool = False,
     ) -> None:
         self._devices = devices
+        self.observer = observer or Observer()
+        self.observer.devices = lambda: self._devices or ()
         self._has_lanes = False
         self._policy = policy
         self._on_error = on_error
@@ -62,6 +68,7 @@ class Scheduler:
         self._copy = [host.stream(kind="copy", name=f"host/copy:{k}") for k in range(COPY_STREAMS)]
         self.stream_names = [*(stream.name for stream in [*self._compute, *self._copy]), "loop"]
         self.dispatcher = Dispatcher(self._compute, self._copy, self._post, self._crowd)
+        self.dispatcher.ranges = ranges
         self._bound: AbstractContextManager[None] | None = None
         self._sizes: WeakKeyDictionary[Plan, list[int]] = WeakKeyDictionary()
         self._limits = limits
@@ -92,10 +99,12 @@ class Scheduler:
             program = graph.program()
             plan = graph.plans.get(self)
             if not isinstance(plan, Plan) or plan.program is not program:
+                began = perf_counter()
                 streams = len(self._compute), len(self._copy)
                 limits = self._limits
                 plan = compile_plan(program, self._needed(program), streams, self._policy, limits)
                 graph.plans[self] = plan
+                self.observer.compiled(graph.name, len(plan.calls), perf_counter() - began)
         return plan
 
     def start(
@@ -128,7 +137,7 @@ class Scheduler:
                 raise PlanError("a captured plan keeps its device memory, so it cannot run under a memory_limit")
             check_working_sets(plan, self._limits)
         joined = self._joined(plan)
-        bound = checked_inputs(plan.program, {**(inputs or {}), **named})
+        bound, donated = checked_inputs(plan.program, {**(inputs or {}), **named})
         isolate, synchronous = _checked_on_error(on_error or self._on_error) == "isolate", _checked_debug(debug)
         with self.dispatcher.lock if self.dispatcher.memory is not None else contextlib.nullcontext():
             state = RunState(
@@ -139,6 +148,7 @@ class Scheduler:
                 traced=self._traced,
                 synchronous=synchronous,
                 grain_ns=self._grains.get(plan, 0),
+                donated=donated,
                 arbiter=self.dispatcher.memory,
                 sizes=self._sizes.get(plan),
             )
@@ -146,6 +156,7 @@ class Scheduler:
         run = Run(self, plan, state, timeout)
         self._runs[state] = run
         plan.program.graph.running += 1
+        self.observer.began(run, self, self._nursery)
         self._nursery.start_soon(run._drive, name=f"run of {plan.program.graph.name}")
         return run
 
@@ -253,6 +264,7 @@ class Scheduler:
             await closed.wait()
         self._bound_blas(False)
         self.dispatcher.close_devices()
+        self.observer.close()
         if self.dispatcher.memory is not None:
             self.dispatcher.memory.file.close()
         for stream in [*self._compute, *self._copy]:
@@ -274,6 +286,9 @@ async def open_scheduler(
     memory_limit: MemoryLimit = None,
     on_error: str = "stop",
     trace: bool = True,
+    stall_after: float | None = None,
+    telemetry: bool | str = False,
+    ranges: bool = False,
 ) -> AsyncIterator[Scheduler]:
     """A scheduler over ``devices`` ("all", a name, or several) with ``streams`` compute streams on each.
 
@@ -282,6 +297,11 @@ async def open_scheduler(
     own arrays do not count. Items for which there is no room wait, and what is not in use is moved away: from a device
     to the host, from the host to a file.
 
+    ``stall_after``: a run in which nothing has happened for so many seconds says once what it waits for, in the log
+    ``plait.scheduler`` or else on standard error. ``telemetry``: metrics and a span for each run by OpenTelemetry's
+    API; "items" for a span for each item too. ``ranges``: device items are named in the vendor's tools (NVTX, ROCTX)
+    while they are enqueued.
+
     Leaving the block waits for the runs that are under way; leaving it by an error or a cancel stops them. Either way
     nothing of them is left running. A run that failed and was never awaited raises its RunFailed here.
     """
@@ -289,13 +309,14 @@ async def open_scheduler(
         raise PlanError(f"streams must be an integer from 1 to 250, not {streams!r}")
     find_policy(policy)
     _checked_on_error(on_error)
+    observer = Observer(stall_after, telemetry)
     chosen, limits = _chosen(devices), None
     if memory_limit is not None:
         chosen = all_devices() if chosen is None else chosen
         limits = checked_limits(memory_limit, chosen, Places(chosen).names)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, limits)
+        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, limits, observer, ranges)
         try:
             yield scheduler
         except BaseException as error:

@@ -19,6 +19,8 @@ from plait.graph import BUFFER, INPUT
 from plait.scheduler.bind import Values
 from plait.scheduler.flight import Flight
 from plait.scheduler.plan import COMPUTE, COPY, LOOP, Plan
+from plait.scheduler.seeing.failed_inputs import describe_inputs
+from plait.scheduler.seeing.nesting import parent_item
 
 if TYPE_CHECKING:
     from plait.scheduler.memory import Arbiter, Residency
@@ -42,12 +44,14 @@ class RunState:
         traced: bool = False,
         synchronous: bool = False,
         grain_ns: int = 0,
+        donated: frozenset[int] = frozenset(),
         arbiter: Arbiter | None = None,
         sizes: list[int] | None = None,
     ) -> None:
         count = len(plan.calls)
         self.plan = plan
         self.priority = priority
+        self.donated = donated  # slots of inputs that are the run's to change
         self.isolate = isolate
         self.traced = traced
         self.synchronous = synchronous
@@ -58,6 +62,7 @@ class RunState:
         self.prepared = not plan.host_made and not plan.program.mutated and not self.fetched
         self.preparing = False
         self.context = contextvars.copy_context()
+        self.parent = parent_item()  # of another run, whose function started this one
         self.straight = plan.straight and grain_ns < 20_000 and arbiter is None
         self.owned = False
         self.cursor = self.promoted_at = 0
@@ -75,6 +80,7 @@ class RunState:
         self.flight = None if plan.on_device is None else Flight(self, plan.on_device)
         self.failed_at = -1
         self.errors: list[tuple[int, BaseException, int]] = []
+        self.failed_inputs: dict[int, tuple[str, ...]] = {}
         self.joins: list[Any] = []  # driver events of the caller's own streams, which device work starts behind
         self.stop_reason: str | None = None
         self.outputs_left = {name: len(writers) for name, writers in plan.output_positions.items()}
@@ -85,10 +91,12 @@ class RunState:
         self.queued = [False] * kinds
         self.mailed = False
         self.begin_ns = self.end_ns = 0
-        self.started: list[int] = [0] * count if traced else []
-        self.finished: list[int] = [0] * count if traced else []
+        self.started = array("q", bytes(8 * count if traced else 0))
+        self.finished = array("q", bytes(8 * count if traced else 0))
+        self.stamps_straight: list[tuple[int, int, list[int]]] = []  # first position, lane, starts and the last end
         self.lanes = array("H", bytes(2 * count if traced else 0))
         self.sizes: list[int] = [0] * len(self.values) if traced else []
+        self.enqueued: dict[int, int] = {}  # device items: when the host had enqueued them
         self.stamps: dict[int, tuple[Any, Any]] = {}  # device items: timed driver events before and behind
         self.stalls: list[tuple[int, int, int]] = []  # (start, end) in ns while an item waited for so many bytes
         self.memory = None if arbiter is None else arbiter.open(self, sizes)
@@ -218,7 +226,7 @@ class RunState:
         ready = self.ready[kind]
         while ready and not self.stopping:
             position = ready[0]
-            full = self._full(position) if position in self.plan.groups else None
+            full = self.full_group(position) if position in self.plan.groups else None
             if self.status[position] == WAITING and full is None:
                 return position
             heappop(ready)
@@ -226,7 +234,7 @@ class RunState:
                 heappush(self.group_wait.setdefault(full, []), position)
         return -1
 
-    def _full(self, position: int) -> str | None:
+    def full_group(self, position: int) -> str | None:
         """The first of the item's groups that has no room."""
         limits = self.plan.program.group_limits
         return next((name for name in self.plan.groups[position] if self.group_use[name] >= (limits[name] or 0)), None)
@@ -286,6 +294,7 @@ class RunState:
     def fail(self, position: int, error: BaseException, lane: int, dead: list[Any]) -> None:
         """An item failed: stop the run, or skip what any path joins to it."""
         self.errors.append((position, error, lane))
+        self.failed_inputs[position] = describe_inputs(self.plan, position, self.values)
         if self.straight:
             self.failed_at = position
             if not self.isolate:
@@ -380,11 +389,6 @@ class RunState:
             return SKIPPED
         return RUNNING if position == self.cursor and self.owned else WAITING
 
-    def measure(self, position: int) -> None:
-        """Note the bytes of the item's results, for the report."""
-        for buffer in self.plan.item(position).outputs:
-            self.measure_slot(buffer.index)
-
     def measure_slot(self, slot: int) -> None:
         """Note the bytes of one value."""
         self.sizes[slot] = getattr(self.values[slot], "nbytes", 0)
@@ -405,7 +409,7 @@ class RunState:
                     values[buffer.index] = array = _allocated(buffer)
                     if self.traced:
                         self.sizes[buffer.index] = array.nbytes
-                elif buffer.index in mutated and buffer.index not in self.fetched:
+                elif buffer.index in mutated and buffer.index not in self.fetched and buffer.index not in self.donated:
                     values[buffer.index] = _copied(values[buffer.index])
         except Exception as error:  # a MemoryError, or whatever an input's own copy raises
             return error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
+from itertools import repeat, starmap
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -46,38 +46,38 @@ def run_straight(state: RunState, start: int, end: int, lane: int) -> BaseExcept
 
 
 def _run_traced(state: RunState, start: int, end: int, lane: int) -> BaseException | None:
-    """The same loop with a time stamp after every item; an item starts where the one before it ended."""
-    plan, values, clock = state.plan, state.values, perf_counter_ns
-    sizes, junk = state.sizes, len(values) - 1
-    stamps = [clock()]
-    stamp = stamps.append
+    """The same loop with one clock reading an item, which starts it and ends the one before.
+
+    The clock is read in C while the loop is advanced, and the readings stay in one list a call, as they came: to spread
+    them over arrays would cost as much again. The list ends where the first item that did not run would start.
+    """
+    plan, values, sizes, count = state.plan, state.values, state.sizes, end - start
+    stamps = [0] * count
+    state.stamps_straight.append((start, lane, stamps))
+    failed = 0
     try:
-        for position, call, getter, out, free in zip(
+        for index, position, call, getter, out, free, stamps[index] in zip(  # noqa: B007  the last target uses it
+            range(count),
             range(start, end),
             plan.calls[start:end],
             plan.getters[start:end],
             plan.outs[start:end],
             plan.frees[start:end],
+            starmap(perf_counter_ns, repeat((), count)),
             strict=True,
         ):
             state.cursor = position
             if state.attention:
                 return None
             values[out] = result = call(*getter(values))
-            if result.__class__ is ndarray:
+            if result is not None and type(result) is ndarray:
                 sizes[out] = result.nbytes
-            elif out == junk:
-                state.measure(position)
             for slot in free:
                 values[slot] = None
-            stamp(clock())
         state.cursor = end
-        return None
     except BaseException as error:
-        stamp(clock())
+        failed = 1
         return error
     finally:
-        ran = start + len(stamps) - 1
-        state.started[start:ran] = stamps[:-1]
-        state.finished[start:ran] = stamps[1:]
-        state.lanes[start:ran] = array("H", [lane]) * (ran - start)
+        stamps[state.cursor - start + failed :] = [perf_counter_ns()]
+    return None

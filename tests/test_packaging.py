@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONAL = {"cupy", "dask", "matplotlib", "IPython", "scipy", "PIL", "threadpoolctl", "pytest"}
+OPTIONAL |= {"pandas", "opentelemetry", "prometheus_client"}
 FOLDERS = {"api": "plait", "graph": "plait.graph", "devices": "plait.devices", "scheduler": "plait.scheduler"}
 
 

@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from plait.cli import bench, devices, run, show, stress
+from plait.cli import bench, devices, run, show, stress, trace
 from plait.errors import PlaitError, RunFailed
 
-_COMMANDS = (devices, run, show, bench, stress)
+_COMMANDS = (devices, run, show, trace, bench, stress)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,13 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("plait: interrupted: the run was stopped and everything it held is freed", file=sys.stderr)
         return 130
     except RunFailed as failure:
-        print(f"plait: {failure.message}", file=sys.stderr)
-        for error in failure.exceptions:
-            print(f"  {error}", file=sys.stderr)
-        if failure.stopped:
-            shown = ", ".join(failure.stopped[:5])
-            more = f" and {len(failure.stopped) - 5} more" if len(failure.stopped) > 5 else ""
-            print(f"  not run because of it: {shown}{more}", file=sys.stderr)
+        print(f"plait: {failure}", file=sys.stderr)
         return 1
     except PlaitError as error:
         print(f"plait: {error}", file=sys.stderr)

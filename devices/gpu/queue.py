@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from plait.devices.gpu import driver
@@ -78,6 +79,17 @@ class LaunchQueue:
         """Call ``function`` with device and stream current: what it launches is enqueued here."""
         with self.current():
             return function(*args, **kwargs)
+
+    @staticmethod
+    @contextmanager
+    def named(name: str) -> Iterator[None]:
+        """What this thread does inside is a range of that name in the vendor's tools: NVTX on CUDA, ROCTX on HIP."""
+        nvtx = driver.cupy().cuda.nvtx
+        nvtx.RangePush(name)
+        try:
+            yield
+        finally:
+            nvtx.RangePop()
 
     def record(self, *, timing: bool = False) -> Any:
         """A driver event that marks this point."""

@@ -12,7 +12,10 @@ from plait.errors import DeviceError
 
 
 class Donation:
-    """Something that its owner gives up: whoever takes it may overwrite it, and nobody else may look at it again."""
+    """Something that its owner gives up: whoever takes it may overwrite it, and nobody else may look at it again.
+
+    ``plait.donate(array)`` as an input of a run lets the run change the array itself instead of a copy of it.
+    """
 
     __slots__ = ("_taker", "_value")
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappush
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import OutOfMemory
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from plait.scheduler.state import RunState
 
 MOST_LIKE = 4096
-STALL_NS = 20_000  # a shorter wait for memory is not worth telling of
 
 
 class Arbiter:
@@ -310,7 +308,6 @@ class Arbiter:
         wanted, missing, guess = claim.wanted, list[Allocation](), False
         if owner is not None:
             wanted, missing, guess = owner.needs(claim.position)
-            claim.needed = claim.needed or wanted
         complete = not guess or all(not self.spaces[place].unsized for place in claim.places)
         for place in claim.places:
             if place in self.lost or self._gather(claim, place, wanted.get(place, 0)):
@@ -345,9 +342,6 @@ class Arbiter:
             claim.on_granted()
         else:
             owner.grant(claim.position, promised, guess)
-            now = perf_counter_ns()
-            if now - claim.since_ns > STALL_NS:
-                owner.state.stalls.append((claim.since_ns, now, sum(claim.needed.values())))
             heap = owner.waiting[owner.state.plan.kinds[claim.position]]
             if claim.position in heap:
                 heap.remove(claim.position)

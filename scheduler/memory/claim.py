@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ class Claim:
     """
 
     __slots__ = (
-        "gathered", "needed", "number", "on_granted", "owner", "places", "position", "priority", "since_ns", "stuck",
+        "gathered", "number", "on_granted", "owner", "places", "position", "priority", "stuck",
         "turn", "wanted",
     )  # fmt: skip
 
@@ -40,6 +39,4 @@ class Claim:
         self.on_granted = on_granted
         self.turn = False
         self.stuck = False
-        self.since_ns = perf_counter_ns()
-        self.needed: dict[int, int] = {}  # when its turn first came
         self.gathered = dict.fromkeys(places, 0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,6 +61,7 @@ class Residency:
         self.next_use = [0] * slots  # index into users of the first that has not begun
         self.front_at = [0] * len(self.part.at)
         self.granted: dict[int, Grant] = {}
+        self.stalled: dict[int, tuple[int, int]] = {}  # since when (ns) a ready item waits, for so many bytes
         self.waiting: list[list[int]] = [[] for _ in state.ready]  # by kind: ready, and there is no room
         self.moves: list[deque[Move]] = [deque() for _ in range(max(3, len(state.ready)))]
         self.expected = self._expected(sizes)
@@ -84,18 +86,23 @@ class Residency:
         """The caller's arrays are not ours; the run's own buffers and copies are made when first used."""
         state = self.state
         values, program = state.values, state.plan.program
-        for value in values[:-2]:
-            if value is not None:
+        for slot, value in enumerate(values[:-2]):
+            if value is not None and slot not in state.donated:
                 for root in roots(value):
                     self._external[id(root)] = root
         if not self.limited[HOST]:
             return
+        for slot in state.donated:
+            if slot not in state.fetched:
+                self.attach(slot, values[slot])
         for buffer in program.declared:
             slot = buffer.index
             if buffer.kind == BUFFER and slot in state.plan.host_made:
                 assert buffer.shape is not None and buffer.dtype is not None
                 self._away(slot, buffer.nbytes or 0, Filled(buffer.shape, buffer.dtype, buffer.value))
             elif buffer.kind in (INPUT, CONSTANT) and slot in program.mutated and slot not in state.fetched:
+                if slot in state.donated:
+                    continue
                 value = values[slot]
                 if isinstance(value, np.ndarray):
                     self._away(slot, value.nbytes, Original(value))
@@ -234,14 +241,21 @@ class Residency:
                 for allocation in missing:
                     if allocation.state == AWAY:
                         arbiter.bring_in(allocation)
+                self.stalled.setdefault(position, (perf_counter_ns(), sum(wanted.values())))
                 return False
         if claim is None and lead:
             arbiter.claim(self, position)
-        return position in self.granted
+        if position in self.granted:
+            return True
+        self.stalled.setdefault(position, (perf_counter_ns(), sum(wanted.values())))
+        return False
 
     def grant(self, position: int, promised: dict[int, int], guess: bool) -> None:
         """Let an item in: its bytes are promised, and what it uses stays."""
         self.granted[position] = Grant(promised, guess)
+        since, nbytes = self.stalled.pop(position, (0, 0))
+        if since:
+            self.state.stalls.append((since, perf_counter_ns(), nbytes))
         for place, nbytes in promised.items():
             space = self.arbiter.spaces[place]
             space.reserved += nbytes

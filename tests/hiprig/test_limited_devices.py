@@ -142,3 +142,22 @@ async def test_a_captured_plan_is_refused_under_a_limit():
         plan = scheduler.compile(g).capture()
         with pytest.raises(plait.PlanError, match="captured plan keeps its device memory"):
             scheduler.start(plan, x=np.zeros(100))
+
+
+async def test_runs_side_by_side_share_the_replica_of_a_constant():
+    weights = np.arange(4096.0)
+    g = plait.Graph("shared")
+    w = g.constant(weights, name="w")
+    x = g.input("x", (4096,), "float64")
+    g.output("y", g.options(device="hip:0").call(np.multiply, x, w))
+    async with plait.open_scheduler(devices=["host", "hip:0"]) as scheduler:
+        plan = scheduler.compile(g)
+        with rig.traced() as operations:
+            with rig.held("compute"):
+                runs = [scheduler.start(plan, x=np.full(4096, float(k))) for k in range(4)]
+                while any(run.progress.done < 2 for run in runs):  # both replicas, of all
+                    await trio.lowlevel.checkpoint()
+            for k, run in enumerate(runs):
+                assert np.array_equal((await run)["y"], k * weights)
+    copies = [each for each in operations if each.kind == "h2d" and each.nbytes >= weights.nbytes]
+    assert len(copies) == 4 + 1

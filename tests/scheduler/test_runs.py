@@ -449,7 +449,7 @@ async def test_why_and_progress_follow_a_run():
     async with open_scheduler(streams=1) as scheduler:
         run = scheduler.start(g)
         await wait_entered(entered)
-        assert run.why("first") == "'first' is running"
+        assert run.why("first").startswith("'first' is running on host/compute:0")
         assert run.why("last") == "'last' waits for 'middle' (waiting)"
         assert (run.progress.total, run.progress.done, run.progress.running) == (3, 0, 1)
         with pytest.raises(PlanError, match="no item is called 'nope'"):

@@ -1,0 +1,1 @@
+"""What a run tells: traces, what bounds it, why it waits, metrics. Start reading at ``collect.py``."""

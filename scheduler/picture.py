@@ -173,7 +173,7 @@ def _bar_title(lane: Lane, bar: Bar, trace: Trace, starts: Starts, details: Call
         lines.append(f"ready when {trace.names[cause]} ended, at {format_seconds(int(starts.ready[bar.item]) / 1e9)}")
     queued = starts.queued_ns(bar.item)
     if queued > _notice(trace):
-        lines.append(f"then waited {format_seconds(queued / 1e9)} for the stream")
+        lines.append(f"then waited {format_seconds(queued / 1e9)} {starts.held_up(bar.item)}")
     return "\n".join(lines)
 
 
@@ -207,9 +207,9 @@ def wait_words(item: int, begin: int, length: int, trace: Trace, starts: Starts)
     if cause >= 0 and ready > begin:
         lines.append(f"{trace.names[item]} came next and waited for {trace.names[cause]}")
         if begin + length - ready > _notice(trace):
-            lines.append(f"and, ready, for {format_seconds((begin + length - ready) / 1e9)} more")
+            lines.append(f"then {format_seconds((begin + length - ready) / 1e9)} {starts.held_up(item)}")
     else:
-        lines.append(f"{trace.names[item]} came next; it was ready, so a group's limit or the host held it up")
+        lines.append(f"{trace.names[item]} came next; it was ready and waited {starts.held_up(item)}")
     return "\n".join(lines)
 
 

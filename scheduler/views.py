@@ -91,7 +91,7 @@ def run_view(run: Run, color: str | None, fold: Fold) -> View:
     trace = run.trace
     color = color or _default(run.plan)
     categories = run_categories(run, color)
-    starts = find_starts(run.plan, trace)
+    starts = find_starts(trace)
     many = "1 item" if len(trace) == 1 else f"{len(trace)} items"
     svg = draw_timeline(
         f"run of {name}: {many} in {format_seconds(trace.makespan_ns / 1e9)}",
@@ -133,6 +133,7 @@ def _told(error: WorkError) -> str:
 
 def _headline(run: Run) -> str:
     progress = run.progress
+    advice = ""
     parts = [f"{progress.done} of {progress.total} items done"]
     parts += [
         f"{count} {word}" for word, count in (("failed", progress.failed), ("skipped", progress.skipped)) if count
@@ -148,10 +149,12 @@ def _headline(run: Run) -> str:
                 parts.append(f"{report.copies_hidden:.0%} of copy time behind compute")
             if report.peak_bytes is not None:
                 parts.append(f"peak memory {format_bytes(report.peak_bytes)}")
+            told = "".join(f"<li>{escape(each)}</li>" for each in report.advice)
+            advice = f"<details><summary>what bounds it</summary><ol>{told}</ol></details>" if told else ""
     elif run.done:
         parts.append("for a timeline, run with trace=True")
     errors = "".join(f"<p>{escape(_told(error))}</p>" for error in run.errors)
-    return f"<p><b>run of {escape(run.plan.program.graph.name)}</b>: {escape('; '.join(parts))}</p>{errors}"
+    return f"<p><b>run of {escape(run.plan.program.graph.name)}</b>: {escape('; '.join(parts))}</p>{errors}{advice}"
 
 
 def _short(site: str) -> str:

@@ -33,12 +33,12 @@ def run(
 ) -> Outputs:
     """Run ``graph`` and return its outputs by name; blocks until then.
 
-    Inputs come by keyword, or in a mapping where a name is not free; ``priority``, ``timeout`` (seconds) and
-    ``on_error`` go to the run, ``scheduler`` holds options for ``open_scheduler``, and ``watch`` is called with the
-    run when it has ended, also in failure; ``live=True`` shows the run while it goes on, as ``Run.watch`` does. With
-    either it is traced, and the outputs' ``run`` is the run. Where an event loop is already running in this thread
-    (a notebook), the run has a thread and a trio loop of its own. Ctrl-C stops the run, waits for what is in flight,
-    and raises KeyboardInterrupt.
+    Inputs come by keyword, or in a mapping where a name is not free; ``priority``, ``timeout`` and ``deadline``
+    (seconds) and ``on_error`` go to the run, ``scheduler`` holds options for ``open_scheduler``, and ``watch`` is
+    called with the run when it has ended, also in failure; ``live=True`` shows the run while it goes on, as
+    ``Run.watch`` does. With either it is traced, and the outputs' ``run`` is the run. Where an event loop is already
+    running in this thread (a notebook), the run has a thread and a trio loop of its own. Ctrl-C stops the run, waits
+    for what is in flight, and raises KeyboardInterrupt.
     """
     with worker_waits():  # a work item may well run a graph of its own
         if _loop_is_running():
@@ -73,7 +73,9 @@ async def _main(
     live: bool,
     named: dict[str, Any],
 ) -> Outputs:
-    options = {"streams": default_streams(), "trace": live or watch is not None, **(scheduler or {})}
+    given = scheduler or {}
+    traced = live or watch is not None or given.get("costs") is not None  # costs are learnt from traces
+    options = {"streams": default_streams(), "trace": traced, **given}
     display = _display() if live else None
     async with open_scheduler(**options) as opened:
         started = opened.start(graph, inputs, **named)

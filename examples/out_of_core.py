@@ -2,9 +2,9 @@
 
     python examples/out_of_core.py a.npy b.npy product.npy --memory 64
 
-``--memory`` is in MiB. The program below loads every tile once and multiplies in the order in which one writes a product
-down; that tiles are worked on in blocks, that those which are needed last make room, and that no more is held than asked
-for, is the scheduler's business.
+``--memory`` is in MiB. The program below loads every tile once and multiplies in the order in which one writes a
+product down; that tiles are worked on in blocks, that those which are needed last make room, and that no more is held
+than asked for, is the scheduler's business.
 """
 
 from __future__ import annotations

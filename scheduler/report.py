@@ -65,8 +65,14 @@ class Report:
     spent: tuple[tuple[str, float], ...] = ()
     advice: tuple[Advice, ...] = ()
 
+    @property
+    def over_bound(self) -> float:
+        """The makespan as a multiple of the bound: 1 for a schedule that could not be shorter."""
+        return self.makespan_s / self.bound_s if self.bound_s else 1.0
+
     def __str__(self) -> str:
-        lines = [f"{self.items} items in {format_seconds(self.makespan_s)}, bound {format_seconds(self.bound_s)}"]
+        bound = f"{self.over_bound:.2f} times the bound of {format_seconds(self.bound_s)}"
+        lines = [f"{self.items} items in {format_seconds(self.makespan_s)}, {bound}"]
         for use in self.streams:
             waits = (("waits", use.wait_s), ("held back", use.memory_s + use.limit_s), ("late", use.host_s))
             more = "".join(f", {word} {format_seconds(each)}" for word, each in waits if each > 0.005 * self.makespan_s)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
@@ -17,14 +19,18 @@ from plait.devices import device as find_device
 from plait.devices import devices as all_devices
 from plait.errors import PlaitError, PlanError
 from plait.graph import Graph, Program
+from plait.scheduler.costing import asks_for_devices, by_option
+from plait.scheduler.deadline import check_deadline
 from plait.scheduler.inputs import checked_inputs
 from plait.scheduler.lanes import Dispatcher
+from plait.scheduler.learn import learn
 from plait.scheduler.memory import Arbiter, MemoryLimit, SpaceUse, checked_limits
 from plait.scheduler.memory.lease import Lease, leased
 from plait.scheduler.memory.usage import check_working_sets
 from plait.scheduler.place import Places
 from plait.scheduler.plan import Plan, collector_paused, compile_plan
-from plait.scheduler.policies import Policy, find_policy
+from plait.scheduler.policies import Policy, find
+from plait.scheduler.policies.costs import CostModel
 from plait.scheduler.run import Outputs, Run
 from plait.scheduler.seeing.observe import Observer
 from plait.scheduler.state import RunState
@@ -47,6 +53,7 @@ class Scheduler:
         limits: list[int | None] | None = None,
         observer: Observer | None = None,
         ranges: bool = False,
+        costs: CostModel | None = None,
     ) -> None:
         self._devices = devices
         self.observer = observer or Observer()
@@ -56,6 +63,8 @@ class Scheduler:
         self._on_error = on_error
         self._traced = trace
         self._nursery = nursery
+        self._costs = costs
+        self._learnt: WeakKeyDictionary[Plan, int] = WeakKeyDictionary()  # how much was known when it was made
         self._token = trio.lowlevel.current_trio_token()
         self._mail: deque[RunState] = deque()
         self._mail_sent = False
@@ -92,18 +101,24 @@ class Scheduler:
         return self._devices
 
     def compile(self, graph: Graph | nx.DiGraph[Any]) -> Plan:
-        """The plan of ``graph`` for this scheduler's devices; the same plan again while the graph is unchanged."""
+        """The plan of ``graph`` for this scheduler's devices; the same plan again while the graph is unchanged, and
+        while no cost of a kernel, device kind or size has come to be known that was not.
+        """
         if not isinstance(graph, Graph):
             graph = Graph.from_networkx(graph)
         with collector_paused(len(graph.items)):
             program = graph.program()
             plan = graph.plans.get(self)
-            if not isinstance(plan, Plan) or plan.program is not program:
+            known = self._costs.generation if self._costs is not None else 0
+            if not isinstance(plan, Plan) or plan.program is not program or self._learnt[plan] != known:
                 began = perf_counter()
                 streams = len(self._compute), len(self._copy)
-                limits = self._limits
-                plan = compile_plan(program, self._needed(program), streams, self._policy, limits)
+                needed = self._needed(program)
+                plan = compile_plan(program, needed, streams, self._policy, self._costs, self._limits)
+                if self._limits is not None:
+                    check_working_sets(plan, self._limits)
                 graph.plans[self] = plan
+                self._learnt[plan] = known
                 self.observer.compiled(graph.name, len(plan.calls), perf_counter() - began)
         return plan
 
@@ -115,27 +130,35 @@ class Scheduler:
         *,
         priority: int = 0,
         timeout: float | None = None,
+        deadline: float | None = None,
         on_error: str | None = None,
         debug: str | None = None,
         **named: Any,
     ) -> Run:
         """Start a run and return at once. Inputs come by keyword, or in a mapping where a name is not free.
 
-        ``timeout`` is in seconds; a larger ``priority`` is served first. ``debug="synchronous"`` waits for each device
-        item before the next is enqueued, so that an error names the item that made it. GraphError for wrong inputs,
-        before anything runs; PlaitError after the scheduler has closed.
+        ``timeout`` is in seconds; a larger ``priority`` is served first. ``deadline``, in seconds from now, is when the
+        run should be done: of runs with one priority those with deadlines are served first, least slack before more; it
+        stops nothing. ``debug="synchronous"`` waits for each device item before the next is enqueued, so that an error
+        names the item that made it. GraphError for wrong inputs and PlanError for a deadline that, by the costs that
+        are known, cannot be met, before anything runs; PlaitError after the scheduler has closed.
         """
         if self._closed:
             raise PlaitError("this scheduler is closed: start runs inside its `async with` block")
         if timeout is not None and not timeout > 0:
             raise PlaitError(f"timeout must be a positive number of seconds, not {timeout!r}")
+        if deadline is not None and not 0 < deadline < math.inf:
+            raise PlaitError(f"deadline must be a positive number of seconds, not {deadline!r}")
         plan = runnable if isinstance(runnable, Plan) else self.compile(runnable)
         if plan.streams != (len(self._compute), len(self._copy)):
             raise PlanError("this plan was compiled for other streams: compile it with this scheduler")
+        if deadline is not None:
+            check_deadline(plan, deadline)
         if self._limits is not None:
             if plan.captured:
                 raise PlanError("a captured plan keeps its device memory, so it cannot run under a memory_limit")
-            check_working_sets(plan, self._limits)
+            if plan not in self._sizes:
+                check_working_sets(plan, self._limits)
         joined = self._joined(plan)
         bound, donated = checked_inputs(plan.program, {**(inputs or {}), **named})
         isolate, synchronous = _checked_on_error(on_error or self._on_error) == "isolate", _checked_debug(debug)
@@ -153,6 +176,8 @@ class Scheduler:
                 sizes=self._sizes.get(plan),
             )
         state.joins = joined
+        if deadline is not None:
+            state.deadline_ns = int(deadline * 1e9)
         run = Run(self, plan, state, timeout)
         self._runs[state] = run
         plan.program.graph.running += 1
@@ -162,7 +187,7 @@ class Scheduler:
 
     def _needed(self, program: Program) -> tuple[Device, ...]:
         """The devices to compile for: a program that asks for none needs no GPU to be looked for."""
-        if self._devices is None and all(item.options.device in (None, "host") for item in program.items):
+        if self._devices is None and not any(by_option(program.items, asks_for_devices)):
             return (HOST.devices()[0],)
         return self.devices
 
@@ -214,6 +239,8 @@ class Scheduler:
         """A run has ended."""
         del self._runs[run._state]
         self._grains[run.plan] = run._state.grain_ns
+        if self._costs is not None and self._traced:
+            learn(self._costs, run)
         if run._state.memory is not None and run._error is None:
             self._sizes[run.plan] = run._state.memory.sizes
         if run._error is not None and not run._observed:
@@ -289,8 +316,12 @@ async def open_scheduler(
     stall_after: float | None = None,
     telemetry: bool | str = False,
     ranges: bool = False,
+    costs: CostModel | str | os.PathLike[str] | None = None,
 ) -> AsyncIterator[Scheduler]:
     """A scheduler over ``devices`` ("all", a name, or several) with ``streams`` compute streams on each.
+
+    ``costs`` is what items took before, or a JSON file of that: it is asked for the cost of items that give none and
+    learns from every traced run; a file is written when the scheduler closes.
 
     ``memory_limit``: the most bytes (an int) or the largest fraction of a device's memory (a float) that runs may hold,
     for each GPU, or for the host where there is no other device; or a mapping from device names to such. The caller's
@@ -307,8 +338,9 @@ async def open_scheduler(
     """
     if not isinstance(streams, int) or isinstance(streams, bool) or not 1 <= streams <= 250:
         raise PlanError(f"streams must be an integer from 1 to 250, not {streams!r}")
-    find_policy(policy)
+    find(policy)
     _checked_on_error(on_error)
+    model = costs if costs is None or isinstance(costs, CostModel) else CostModel.load(costs)
     observer = Observer(stall_after, telemetry)
     chosen, limits = _chosen(devices), None
     if memory_limit is not None:
@@ -316,13 +348,16 @@ async def open_scheduler(
         limits = checked_limits(memory_limit, chosen, Places(chosen).names)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, limits, observer, ranges)
+        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, limits, observer, ranges, model)
         try:
             yield scheduler
         except BaseException as error:
             failure = error
             nursery.cancel_scope.cancel()
     await scheduler._close()
+    if model is not None and not isinstance(costs, CostModel | None) and trace:
+        with contextlib.nullcontext() if failure is None else contextlib.suppress(OSError):  # the first error counts
+            model.save(costs)
     if failure is not None:
         raise failure
     scheduler._raise_unseen()

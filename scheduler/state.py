@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 WAITING, RUNNING, DONE, FAILED, SKIPPED = 0, 1, 2, 3, 4
 MOST_DEMOTIONS = 4
+FIRST = 2.0**62  # nanoseconds: more than any lane time or clock
 MOST_WAITING = 16  # ready items of one kind that wait for memory, before others are asked
 STATUS_WORDS = ("waiting", "running", "done", "failed", "skipped")
 
@@ -88,6 +89,7 @@ class RunState:
         self.group_use = dict.fromkeys(plan.program.group_limits, 0)
         self.group_wait: dict[str, list[int]] = {}
         self.vtime = 0.0
+        self.deadline_ns: int | None = None  # after the run's begin
         self.queued = [False] * kinds
         self.mailed = False
         self.begin_ns = self.end_ns = 0
@@ -369,6 +371,18 @@ class RunState:
         if self.memory is not None:
             return bool(self.memory.moves[kind]) or self._may_look(kind)
         return kind < len(self.ready) and bool(self.ready[kind])
+
+    def turn(self, kind: int) -> float:
+        """What runs of one priority are served by, smallest first: a run with a deadline by the latest moment at which
+        its next item may start, ahead of those without, which share by the lane time they have had."""
+        if self.deadline_ns is None:
+            return self.vtime
+        if self.straight:
+            position = min(self.cursor, len(self.plan.calls) - 1)
+        else:
+            position = self.ready[kind][0] if self.ready[kind] else -1
+        rest = self.plan.rest[position] if position >= 0 else 0.0
+        return self.begin_ns + self.deadline_ns - rest * 1e9 - FIRST
 
     @property
     def has_news(self) -> bool:

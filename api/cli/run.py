@@ -11,6 +11,7 @@ from plait.cli.load import load_graph, parse_inputs
 from plait.errors import PlaitError
 from plait.front import run
 from plait.scheduler import Run, timeline
+from plait.scheduler.policies import DEFAULT, POLICIES
 
 
 def add_to(commands: Any) -> None:
@@ -21,7 +22,15 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--trace", metavar="OUT.json", help="write a Chrome trace; Perfetto opens it")
     parser.add_argument("--save", metavar="OUT.html", help="save the run as a page (.svg: its timeline alone)")
     parser.add_argument("--streams", type=int, help="compute streams (default: one per usable core, at most 8)")
-    parser.add_argument("--policy", default="critical-path", help="critical-path (default) or fifo")
+    parser.add_argument(
+        "--policy", default=DEFAULT, help=f"{', '.join(POLICIES)}, or ORDER+PLACEMENT (default {DEFAULT})"
+    )
+    parser.add_argument(
+        "--costs", metavar="COSTS.json", help="what kernels took before; read, and written after the run"
+    )
+    parser.add_argument(
+        "--deadline", type=float, help="seconds after which the run should be done; refused if it cannot"
+    )
     parser.add_argument("--timeout", type=float, help="seconds after which the run is stopped")
     parser.set_defaults(command_main=main)
 
@@ -34,11 +43,14 @@ def main(options: argparse.Namespace) -> int:
             raise PlaitError(f"--{name} {path}: there is no folder {str(Path(path).parent)!r}")
     graph, inputs = load_graph(options.file, parse_inputs(options.input))
     scheduler: dict[str, Any] = {"policy": options.policy}
+    if options.costs is not None:
+        scheduler["costs"] = options.costs
     if options.streams is not None:
         scheduler["streams"] = options.streams
+    limits = {"timeout": options.timeout, "deadline": options.deadline}
     ended: list[Run] = []
     try:
-        outputs = run(graph, inputs, scheduler=scheduler, watch=ended.append, live=True, timeout=options.timeout)
+        outputs = run(graph, inputs, scheduler=scheduler, watch=ended.append, live=True, **limits)
     finally:
         if ended and options.trace:
             ended[0].trace.save(options.trace)

@@ -174,7 +174,11 @@ async def test_an_item_that_alone_needs_too_much_is_refused_with_the_numbers() -
         with pytest.raises(
             plait.PlanError, match=r"'add them'.*needs 3072 bytes of host at once.*limit is 3071.*'row0'"
         ):
-            scheduler.start(g)
+            scheduler.compile(g)
+        async with plait.open_scheduler(devices="host") as other:
+            plan = other.compile(g)  # without a limit
+        with pytest.raises(plait.PlanError, match="'add them'"):
+            scheduler.start(plan)
     await run_within(g, 3 * KIB)
 
 

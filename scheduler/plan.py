@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -31,6 +31,7 @@ from plait.scheduler.policies import Policy, Problem, find
 from plait.scheduler.policies.costs import CostModel
 
 if TYPE_CHECKING:
+    from plait.graph.drawing import View
     from plait.scheduler.memory import MemoryUse
 
 COMPUTE, COPY, LOOP = 0, 1, 2
@@ -201,6 +202,18 @@ class Plan:
     def explain(self) -> str:
         """In words: what runs where, in what order, and what each item waits for."""
         return explain(self)
+
+    def show(self, *, color: str | None = None, fold: bool | Collection[str] | None = None) -> View:
+        """A picture of the plan, transfers included: as ``Graph.show``, coloured also by ``"stream"``."""
+        from plait.scheduler.views import plan_view  # noqa: PLC0415  views imports this module
+
+        return plan_view(self, color, fold)
+
+    def _repr_html_(self) -> str:
+        return self.show().html
+
+    def _repr_svg_(self) -> str:
+        return self.show().svg
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -25,11 +25,13 @@ from plait.scheduler.costing import by_option, filled, known_seconds, touched_by
 from plait.scheduler.device_plan import IN, LAUNCH, OUT, DevicePart, device_part, transfer_call
 from plait.scheduler.expand import HOST, Expansion, Transfer, expand, unexpanded
 from plait.scheduler.explain import explain
+from plait.scheduler.links import links
 from plait.scheduler.place import Places
 from plait.scheduler.policies import Policy, Problem, find
 from plait.scheduler.policies.costs import CostModel
 
 if TYPE_CHECKING:
+    from plait.graph.drawing import View
     from plait.scheduler.memory import MemoryUse
 
 COMPUTE, COPY, LOOP = 0, 1, 2
@@ -201,6 +203,18 @@ class Plan:
         """In words: what runs where, in what order, and what each item waits for."""
         return explain(self)
 
+    def show(self, *, color: str | None = None, fold: bool | Collection[str] | None = None) -> View:
+        """A picture of the plan, transfers included: as ``Graph.show``, coloured also by ``"stream"``."""
+        from plait.scheduler.views import plan_view  # noqa: PLC0415  views imports this module
+
+        return plan_view(self, color, fold)
+
+    def _repr_html_(self) -> str:
+        return self.show().html
+
+    def _repr_svg_(self) -> str:
+        return self.show().svg
+
 
 @contextmanager
 def collector_paused(count: int, least: int = 10_000) -> Iterator[None]:
@@ -326,7 +340,8 @@ def _expansion(
     found = assign(program, places, policy, lambda item: asynchronous[item.index], lanes, model, nbytes)
     if not any(found.places):
         return unexpanded(program), found.urgency
-    return expand(program, found.places, places.names), found.urgency
+    bandwidth = links(places.devices)[0] if len(places.devices) > 1 else None
+    return expand(program, found.places, places.names, bandwidth), found.urgency
 
 
 def _spread_urgency(urgency: npt.NDArray[np.float64], expansion: Expansion) -> npt.NDArray[np.float64]:

@@ -63,6 +63,7 @@ def test_the_wheel_holds_every_module_and_the_type_marker(wheel: Path) -> None:
             f"{module} is missing: name it in pyproject.toml"
         )
     assert "plait/py.typed" in names
+    assert {"plait/graph/drawing/view.css", "plait/graph/drawing/view.js"} <= names
     assert all(name.startswith(("plait/", "plait-")) for name in names)
 
 

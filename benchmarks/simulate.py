@@ -118,7 +118,7 @@ def predictions(rounds: int) -> list[float]:
     cholesky = load_example("cholesky")
     photo = load_example("photo_edges")
     picture = load_example("photo")["china"]()
-    size, tile = (1536, 256) if rounds < 5 else (3072, 256)
+    size, tile = (2048, 256) if rounds < 5 else (3072, 256)
     found = [
         predict(
             f"cholesky, {size} by tiles of {tile}",

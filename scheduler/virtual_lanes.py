@@ -135,15 +135,14 @@ class VirtualDispatcher(Dispatcher):
             self._wake(kind)
 
     def _wake(self, kind: int) -> None:
-        for lane in self._lanes_by_kind.get(kind) or self._find_lanes(kind):
+        found = self._lanes_by_kind.get(kind)
+        if found is None:
+            found = self._lanes_by_kind[kind] = [lane for lane in self.lanes if lane.kind == kind]
+        for lane in found:
             if not lane.busy:
                 lane.busy = True
                 lane.stream.enqueue(self._lane_main, lane)
                 return
-
-    def _find_lanes(self, kind: int) -> list[Lane]:
-        found = self._lanes_by_kind[kind] = [lane for lane in self.lanes if lane.kind == kind]
-        return found
 
     def drop(self, dead: list[Any]) -> None:
         """Values nobody needs any more: who uses one of a device from here on will be told."""

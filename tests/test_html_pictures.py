@@ -118,6 +118,8 @@ def test_a_graph_shows_itself_in_a_notebook():
 
 NAMES = st.text(st.characters(), min_size=1, max_size=30).filter(str.strip)
 NASTY = [
+    "running",
+    "skipped",
     "</svg><script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
     "a&b<c>'d'",

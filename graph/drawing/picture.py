@@ -40,7 +40,7 @@ def draw(arranged: Arranged, categories: Sequence[str], word: str, fixed: Mappin
         f'<g class="plait-head" transform="translate({MARGIN:g} 4)">{label(0, 14, heading, size=12)}{keys}</g>',
         f'<g transform="translate({shift_x:.1f} {top:.1f})">',
         *(_arrow(arrow, arranged.boxes[arrow.target]) for arrow in arranged.arrows),
-        *(_box(arranged, index, box, categories, colour) for index, box in enumerate(arranged.boxes)),
+        *(_box(arranged, index, box, categories, colour, word == "state") for index, box in enumerate(arranged.boxes)),
         "</g>",
     ]
     width = max(width, 2 * MARGIN + text_width(heading, 12))
@@ -58,7 +58,9 @@ def _arrow(arrow: Arrow, target: Box) -> str:
     )
 
 
-def _box(arranged: Arranged, index: int, box: Box, categories: Sequence[str], colour: Mapping[str, int]) -> str:
+def _box(
+    arranged: Arranged, index: int, box: Box, categories: Sequence[str], colour: Mapping[str, int], states: bool
+) -> str:
     x, y, height = arranged.layout.x[index], arranged.layout.y[index], arranged.height
     inside = Counter(categories[item] for item in box.items)
     main = inside.most_common(1)[0][0] if inside else ""
@@ -66,7 +68,7 @@ def _box(arranged: Arranged, index: int, box: Box, categories: Sequence[str], co
     title = box.title
     if len(box.items) > 1 and len(inside) > 1:
         title += "\n" + ", ".join(f"{count} {name or 'none'}" for name, count in inside.most_common())
-    mark = MARKS.get(main, "") if len(inside) == 1 else ""
+    mark = MARKS.get(main, "") if states and len(inside) == 1 else ""
     middle = x + box.width / 2
     lines = [label(middle, y + (height / 2 + 4.2 if not box.note else 16.5), box.label, size=FONT, anchor="middle")]
     if box.note:
@@ -74,10 +76,10 @@ def _box(arranged: Arranged, index: int, box: Box, categories: Sequence[str], co
     if mark:
         lines.append(label(x + box.width - 3, y + 10, mark, size=9, anchor="end"))
     numbers = " ".join(sorted({str(colour.get(name, GREY)) for name in inside}))
+    outline = _outline(box, x, y, height, number, states and main == "skipped")
     return (
         f'<g class="plait-box" data-n="{index}" data-k="{numbers}"><title>{escape(title)}</title>'
-        f"{_outline(box, x, y, height, number, main == 'skipped')}{_shares(box, x, y, height, inside, colour)}"
-        f"{''.join(lines)}</g>"
+        f"{outline}{_shares(box, x, y, height, inside, colour)}{''.join(lines)}</g>"
     )
 
 

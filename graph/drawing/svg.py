@@ -69,7 +69,8 @@ def legend(
 ) -> tuple[str, float]:
     """Swatches with names and counts, in lines that fit ``width``; returns the SVG and the height it takes."""
     entries = [(name, counts[name]) for name in colour if counts.get(name)]
-    rest = [entry for entry in entries if colour[entry[0]] == GREY and entry[0] not in STATES]
+    marks = MARKS if word == "state" else {}  # a group may well be called "running"
+    rest = [entry for entry in entries if colour[entry[0]] == GREY and word != "state"]
     if len(rest) > 1:
         entries = [entry for entry in entries if entry not in rest]
         entries.append((f"{len(rest)} more", sum(count for _, count in rest)))
@@ -77,7 +78,7 @@ def legend(
         return "", 0.0
     parts, x, y = [label(2, top + 11, f"{word}:", size=11, soft=True)], 12 + text_width(f"{word}:", 11), top
     for name, count in entries:
-        shown = f"{MARKS.get(name, '')} {shortened(name or 'none', 28)} \u00d7{count}".strip()
+        shown = f"{marks.get(name, '')} {shortened(name or 'none', 28)} \u00d7{count}".strip()
         needed = 24 + text_width(shown, 11)
         if x + needed > width and x > 100:
             x, y = 2.0, y + 18

@@ -97,15 +97,21 @@ def movable(value: Any, root: Any) -> bool:
             and type(root) is np.ndarray
             and root.base is None
             and not value.dtype.hasobject
-            and (root.flags.c_contiguous or root.flags.f_contiguous)
+            and _in_memory_order(root).flags.c_contiguous
         )
     return hasattr(value, "__cuda_array_interface__") and getattr(value, "base", value) is None
 
 
 def flat_bytes(root: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """All bytes of a dense array, as one row."""
-    dense = root if root.flags.c_contiguous else root.T
-    return dense.reshape(-1).view(np.uint8)
+    return _in_memory_order(root).reshape(-1).view(np.uint8)
+
+
+def _in_memory_order(root: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array with its axes from the one with the largest steps to the one with the smallest."""
+    if root.flags.c_contiguous:
+        return root
+    return root.transpose(sorted(range(root.ndim), key=lambda axis: -root.strides[axis]))
 
 
 def view_in(root: np.ndarray[Any, Any], value: np.ndarray[Any, Any]) -> View:

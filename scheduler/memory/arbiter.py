@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.errors import OutOfMemory
 from plait.scheduler.expand import HOST
+from plait.scheduler.memory.alike import Alike
 from plait.scheduler.memory.allocation import AWAY, COMING, GONE, LEAVING, RESIDENT, Allocation
 from plait.scheduler.memory.backing import Filled, delivered
 from plait.scheduler.memory.claim import Claim
@@ -26,8 +27,6 @@ from plait.scheduler.memory.spill import Extent, SpillFile
 
 if TYPE_CHECKING:
     from plait.scheduler.state import RunState
-
-MOST_LIKE = 4096
 
 
 class Arbiter:
@@ -43,8 +42,7 @@ class Arbiter:
         self._announce = announce
         self._number = 0
         self.lost: set[int] = set()
-        self.largest = 0  # bytes of the largest result so far
-        self.like: dict[Any, int] = {}  # what a function made last of arguments of given sizes
+        self.alike = Alike()
         self._lent: set[Extent] = set()  # parts of the file that callers have mapped
 
     def open(self, state: RunState, sizes: list[int] | None) -> Residency:
@@ -63,16 +61,6 @@ class Arbiter:
         """A device is lost: nothing is kept back for it, and what wants it fails of itself."""
         self.lost.add(place)
         self.changed = True
-
-    def learn(self, key: Any, nbytes: int) -> None:
-        """A result had so many bytes; ``key`` tells the function, its arguments' sizes and which result."""
-        if len(self.like) >= MOST_LIKE:
-            self.like.clear()
-        try:
-            self.like[key] = nbytes
-        except TypeError:  # a callable that cannot be hashed
-            return
-        self.largest = max(self.largest, nbytes)
 
     # ---- bytes ------------------------------------------------------------------------------------------------
 

@@ -177,10 +177,10 @@ class Residency:
             return 0, True  # nobody wants it, as where a function changes an argument and returns nothing
         given = tuple(self._bytes_of(each) for each in self.part.touched[position])
         if item.outputs:
-            like = self.arbiter.like.get((item.function, given, self.part.buffer[slot] - item.outputs[0].index))
+            like = self.arbiter.alike.find(item.function, given, self.part.buffer[slot] - item.outputs[0].index)
             if like is not None:
                 return like, True
-        return max(given, default=0) or self.arbiter.largest, False
+        return max(given, default=0) or self.arbiter.alike.largest, False
 
     def _bytes_of(self, slot: int) -> int:
         allocation = self.held[slot]
@@ -316,7 +316,7 @@ class Residency:
             return
         made = 0 if allocation is None else allocation.nbytes
         given = tuple(self._bytes_of(each) for each in self.part.touched[position])
-        self.arbiter.learn((item.function, given, self.part.buffer[slot] - item.outputs[0].index), made)
+        self.arbiter.alike.learn(item.function, given, self.part.buffer[slot] - item.outputs[0].index, made)
 
     def _back(self, item: Transfer) -> None:
         """A device's copy of what the caller holds on the host anyway need not be copied back to make room."""
@@ -379,7 +379,9 @@ class Residency:
             value = self.state.values[slot]
             root = next(roots(value))
             allocation.root = id(root)
-            if isinstance(root, np.ndarray):
+            if not movable(value, root) or not allocation.nbytes:
+                allocation.fixed = True  # an input's copy, of a kind that can be made and not moved
+            elif isinstance(root, np.ndarray):
                 allocation.views[slot] = view_in(root, value)
         self.by_root[allocation.root] = allocation
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+import threading
 from bisect import bisect_left, insort
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +29,7 @@ class Extent:
 
 
 class SpillFile:
-    """A file without a name, made when first needed and gone with its last user.
+    """A file without a name, made when first written to and gone with its last user.
 
     ``reserve`` and ``release`` are called with the dispatcher's lock held; ``write`` and ``read`` without, by any
     number of threads on different extents.
@@ -36,12 +37,12 @@ class SpillFile:
 
     def __init__(self) -> None:
         self._file: int | None = None
+        self._opening = threading.Lock()  # guards that it is made once
         self._end = 0
         self._free: list[tuple[int, int]] = []  # (offset, span), ascending, no two adjacent
 
     def reserve(self, nbytes: int) -> Extent:
         """Room for so many bytes: the first hole that is large enough, else at the end."""
-        self._opened()
         wanted = Extent(0, nbytes).span
         for place, (offset, span) in enumerate(self._free):
             if span >= wanted:
@@ -97,8 +98,9 @@ class SpillFile:
             self._file = None
 
     def _opened(self) -> int:
-        if self._file is None:
-            handle, path = tempfile.mkstemp(prefix="plait-spill-")
-            os.unlink(path)
-            self._file = handle
-        return self._file
+        with self._opening:
+            if self._file is None:
+                handle, path = tempfile.mkstemp(prefix="plait-spill-")
+                os.unlink(path)
+                self._file = handle
+            return self._file

@@ -43,7 +43,6 @@ class Arbiter:
         self._number = 0
         self.lost: set[int] = set()
         self.alike = Alike()
-        self._lent: set[Extent] = set()  # parts of the file that callers have mapped
 
     def open(self, state: RunState, sizes: list[int] | None) -> Residency:
         """Count a run from now on."""
@@ -87,14 +86,12 @@ class Arbiter:
 
     def forget_backing(self, allocation: Allocation) -> None:
         """The bytes elsewhere are not those of the allocation any more, or not needed."""
-        if isinstance(allocation.backing, Extent) and allocation.backing not in self._lent:
+        if isinstance(allocation.backing, Extent):
             self.file.release(allocation.backing)
         allocation.backing = None
 
     def deliver(self, allocation: Allocation, slot: int) -> Any:
         """What is away, for the caller. What lies in the file stays there for as long as the caller has it."""
-        if isinstance(allocation.backing, Extent):
-            self._lent.add(allocation.backing)
         return delivered(allocation.backing, allocation.views.get(slot), self.file)
 
     # ---- moves ------------------------------------------------------------------------------------------------

@@ -320,6 +320,7 @@ class Arbiter:
         promised = dict(claim.gathered)
         self._end_turn(claim)
         if owner is None:
+            claim.wanted = promised  # less than was asked for, of a device that is lost
             for place, nbytes in promised.items():
                 self.spaces[place].leased += nbytes
                 self.spaces[place].take(0)
@@ -335,12 +336,25 @@ class Arbiter:
         self.changed = True
         return True
 
+    def _above(self, place: int) -> int:
+        """How many items with room in a space started runs that wait in the queue: they end after those."""
+        found: set[tuple[RunState, int]] = set()
+        for claim in self.claims:
+            above = None if claim.owner is None else claim.owner.state.parent
+            while above is not None and above not in found:
+                state, position = above
+                grant = None if state.memory is None else state.memory.granted.get(position)
+                if grant is not None and state.memory.arbiter is self and place in grant.promised:
+                    found.add(above)
+                above = state.parent
+        return len(found)
+
     def _in_motion(self, place: int) -> bool:
         """Whether something will change of itself in a space: items run, bytes move, a run or a lease ends."""
         space = self.spaces[place]
         return bool(
             space.moving
-            or space.granted
+            or (space.granted and space.granted > self._above(place))
             or space.leased
             or any(run.ends and run.in_use[place] for run in self.runs.values())
         )

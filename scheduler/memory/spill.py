@@ -33,8 +33,8 @@ class Extent:
 class SpillFile:
     """A file without a name, made when first written to and gone with its last user.
 
-    ``reserve``, ``release`` and ``mapped`` are called with the dispatcher's lock held; ``write`` and ``read`` without, by any
-    number of threads on different extents.
+    ``reserve``, ``release`` and ``mapped`` are called with the dispatcher's lock held; ``write`` and ``read``
+    without, by any number of threads on different extents.
     """
 
     def __init__(self) -> None:

@@ -182,3 +182,31 @@ def test_the_file_is_used_again_once_nobody_has_it_mapped() -> None:
         assert file.reserve(KIB).offset == first.offset
     finally:
         file.close()
+
+
+@pytest.mark.parametrize("beside", [1, 2])
+async def test_runs_that_items_start_get_room_or_an_error(beside: int) -> None:
+    async with within(4 * KIB) as scheduler:
+        inner = plait.Graph("inner")
+        press(inner)
+
+        async def wait_for_it(a: np.ndarray) -> np.ndarray:
+            return np.asarray((await scheduler.run(inner))["pair0"])
+
+        def outer(count: int) -> plait.Graph:
+            g = plait.Graph("outer")
+            kept = [g.options(nbytes=KIB).call(row, k) for k in range(count)]
+            g.output("sum", g.options(nbytes=KIB).call(wait_for_it, kept))
+            return g
+
+        result = await scheduler.run(outer(0))  # it has a row to come, and leaves room for three
+        assert result["sum"].tolist() == row(9).tolist()
+
+        async def hopeless() -> None:
+            with pytest.raises(plait.RunFailed) as caught:
+                await scheduler.run(outer(4 - beside), timeout=10)
+            assert "OutOfMemory" in str(caught.value.exceptions[0])
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(beside):
+                nursery.start_soon(hopeless)

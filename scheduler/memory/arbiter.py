@@ -139,12 +139,13 @@ class Arbiter:
     def moved(self, move: Move, error: BaseException | None) -> None:
         """A move has ended."""
         allocation = move.allocation
-        if error is not None:
+        if error is not None or (move.out and allocation.fixed):
             if move.out:
-                allocation.fixed = True  # there is nowhere to put it
+                allocation.fixed = True  # there is nowhere to put it, or it has become part of what cannot be moved
             elif allocation.state == COMING:
                 self.undo(move)
                 owner = allocation.owner
+                assert error is not None
                 owner.state.errors.append((-1, error, -1))
                 owner.state.stop("what was moved out could not be brought back")
                 return

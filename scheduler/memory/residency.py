@@ -55,6 +55,7 @@ class Residency:
         self.part: MemoryPart = memory_part(state.plan)
         slots = len(self.part.place)
         self.held: list[Allocation | None] = [None] * slots  # per slot
+        self.others: dict[int, list[Allocation]] = {}  # further ones per slot, of containers
         self.by_root: dict[int, Allocation] = {}
         self.here: list[dict[Allocation, None]] = [{} for _ in arbiter.spaces]  # resident or moving, oldest first
         self.pins = [0] * slots
@@ -165,9 +166,9 @@ class Residency:
             return 0, True  # a transfer into the replica that is there already
         item = self.state.plan.item(position)
         if isinstance(item, Transfer) and item.source is not None:
-            source = self.held[item.source_slot]
-            if source is not None:
-                return source.nbytes, True
+            source = self.parts(item.source_slot)
+            if source:
+                return sum(part.nbytes for part in source), True
             value = self.state.values[item.source_slot]
             if value is not None:
                 return sum(root_bytes(root, value) for root in roots(value)) if _nested(value) else _nbytes(value), True
@@ -183,9 +184,9 @@ class Residency:
         return max(given, default=0) or self.arbiter.alike.largest, False
 
     def _bytes_of(self, slot: int) -> int:
-        allocation = self.held[slot]
-        if allocation is not None:
-            return allocation.nbytes
+        parts = self.parts(slot)
+        if parts:
+            return sum(part.nbytes for part in parts)
         value = self.state.values[slot]
         return max(0, self.expected[slot]) if value is None else _nbytes(value)
 
@@ -311,10 +312,10 @@ class Residency:
 
     def _learn(self, position: int, slot: int) -> None:
         """Remember what a call made of arguments of these sizes, for calls like it."""
-        item, allocation = self.state.plan.item(position), self.held[slot]
+        item = self.state.plan.item(position)
         if isinstance(item, Transfer) or not item.outputs:
             return
-        made = 0 if allocation is None else allocation.nbytes
+        made = sum(part.nbytes for part in self.parts(slot))
         given = tuple(self._bytes_of(each) for each in self.part.touched[position])
         self.arbiter.alike.learn(item.function, given, self.part.buffer[slot] - item.outputs[0].index, made)
 
@@ -333,45 +334,51 @@ class Residency:
             if there.state == RESIDENT and any(id(root) == there.root for root in roots(value)):
                 return 0
             self.detach(slot)
-        place, new = self.part.place[slot], 0
-        found = list({id(root): root for root in roots(value)}.values())
-        found = [root for root in found if id(root) not in self._external]
-        if not found:
-            return 0
-        if len(found) == 1:
-            root = found[0]
-            allocation = self.by_root.get(id(root))
-            if allocation is None:
-                allocation = Allocation(self, place, root_bytes(root, value), id(root))
-                if not allocation.nbytes:
-                    return 0
-                self.by_root[id(root)] = allocation
-                new = allocation.nbytes
-                self.arbiter.holds(allocation)
-            if not movable(value, root) or (place != HOST and allocation.slots):
-                allocation.fixed = True
-            elif isinstance(root, np.ndarray):
-                allocation.views[slot] = view_in(root, value)
-        else:
-            allocation = Allocation(self, place, sum(root_bytes(root, root) for root in found), 0)
-            allocation.fixed = True
+        found = {id(root): root for root in roots(value)}
+        mine = [root for key, root in found.items() if key not in self._external]
+        new = sum(self._attach(slot, value, root, alone=len(found) == 1) for root in mine)
+        parts = self.parts(slot)
+        self.sizes[slot] = max(self.sizes[slot], sum(part.nbytes for part in parts))
+        return new
+
+    def _attach(self, slot: int, value: Any, root: Any, *, alone: bool) -> int:
+        """Count one of the roots of a slot's value (``alone``: the only one); how many bytes are new."""
+        allocation, new = self.by_root.get(id(root)), 0
+        if allocation is None:
+            place = self.part.place[slot]
+            allocation = Allocation(self, place, root_bytes(root, value if alone else root), id(root))
+            if not allocation.nbytes:
+                return 0
+            self.by_root[id(root)] = allocation
             new = allocation.nbytes
             self.arbiter.holds(allocation)
+        if not alone or not movable(value, root) or (allocation.place != HOST and allocation.slots):
+            allocation.fixed = True
+        elif isinstance(root, np.ndarray):
+            allocation.views[slot] = view_in(root, value)
         allocation.slots.add(slot)
-        self.held[slot] = allocation
-        self.sizes[slot] = max(self.sizes[slot], allocation.nbytes)
+        if self.held[slot] is None:
+            self.held[slot] = allocation
+        else:
+            self.others.setdefault(slot, []).append(allocation)
         return new
+
+    def parts(self, slot: int) -> list[Allocation]:
+        """The allocations under a slot's value."""
+        first = self.held[slot]
+        return [] if first is None else [first, *self.others.get(slot, ())]
 
     def detach(self, slot: int) -> None:
         """A slot's value is no longer wanted: its bytes are free when no other slot shares them."""
-        allocation = self.held[slot]
-        if allocation is None:
-            return
+        for allocation in self.parts(slot):
+            allocation.slots.discard(slot)
+            allocation.views.pop(slot, None)
+            if not allocation.slots:
+                self.arbiter.drop(allocation)
+            elif allocation.place == HOST and allocation.views.keys() == allocation.slots:
+                allocation.fixed = False  # what held it fast is gone
         self.held[slot] = None
-        allocation.slots.discard(slot)
-        allocation.views.pop(slot, None)
-        if not allocation.slots:
-            self.arbiter.drop(allocation)
+        self.others.pop(slot, None)
 
     def rooted(self, allocation: Allocation) -> None:
         """The bytes of an allocation are back, in new memory."""
@@ -381,6 +388,7 @@ class Residency:
             allocation.root = id(root)
             if not movable(value, root) or not allocation.nbytes:
                 allocation.fixed = True  # an input's copy, of a kind that can be made and not moved
+                allocation.views.pop(slot, None)
             elif isinstance(root, np.ndarray):
                 allocation.views[slot] = view_in(root, value)
         self.by_root[allocation.root] = allocation
@@ -432,11 +440,21 @@ class Residency:
             return self.arbiter.deliver(allocation, slot)
         for root in roots(value):
             self._external[id(root)] = root
-        for other in list(allocation.slots):
-            self.held[other] = None
-        allocation.slots.clear()
-        self.arbiter.drop(allocation)
+        for part in self.parts(slot):
+            part.fixed = True  # the caller's; also where it is being copied away, or part of what another slot holds
+            for other in list(part.slots):
+                self._let_go(other, part)
+            self.arbiter.drop(part)
         return value
+
+    def _let_go(self, slot: int, allocation: Allocation) -> None:
+        left = [part for part in self.parts(slot) if part is not allocation]
+        allocation.slots.discard(slot)
+        self.held[slot] = left[0] if left else None
+        if left[1:]:
+            self.others[slot] = left[1:]
+        else:
+            self.others.pop(slot, None)
 
     def stopped(self) -> None:
         """Nothing more of the run starts: moves that have not begun are not needed."""

@@ -210,3 +210,35 @@ async def test_runs_that_items_start_get_room_or_an_error(beside: int) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(beside):
                 nursery.start_soon(hopeless)
+
+
+async def test_arrays_in_containers_count_once_and_can_go_when_nothing_holds_them_together() -> None:
+    def both(a: np.ndarray, b: np.ndarray) -> list[np.ndarray]:
+        return [a, b]
+
+    def first(pair: list[np.ndarray]) -> np.ndarray:
+        return pair[0]
+
+    g = plait.Graph("containers")
+    a, b = (g.options(nbytes=KIB).call(row, k + 1) for k in range(2))
+    pair = g.options(nbytes=0).call(both, a, b)
+    again = g.options(nbytes=0).call(first, pair)
+    g.output("sum", g.options(nbytes=KIB).call(np.add, a, again))
+    g.barrier()
+    press(g)
+    g.output("late", g.options(nbytes=KIB).call(np.add, a, b))
+    async with within(5 * KIB) as scheduler:
+        run = scheduler.start(g)
+        result = await run
+        assert run.memory["host"].peak <= 5 * KIB and run.memory["host"].moved_in > 0
+        held = scheduler.compile(g)
+        assert (await scheduler.run(held))["late"].tolist() == row(3).tolist()
+    assert result["sum"].tolist() == row(2).tolist()
+    g = plait.Graph("only those")
+    a, b = (g.options(nbytes=KIB).call(row, k) for k in range(2))
+    pair = g.options(nbytes=0).call(both, a, b)
+    g.output("n", g.options(nbytes=0).call(lambda *all: len(all), pair, g.options(nbytes=0).call(first, pair)))
+    async with within(20 * KIB) as scheduler:
+        run = scheduler.start(g)
+        await run
+        assert run.memory["host"].peak == 2 * KIB

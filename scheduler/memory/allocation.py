@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,11 @@ class View:
     strides: tuple[int, ...]
     dtype: np.dtype[Any]
     writeable: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a copy of the array."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def of(self, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The array over ``flat``, all bytes of the allocation."""
@@ -67,6 +73,16 @@ def roots(value: Any) -> Iterator[Any]:
     elif hasattr(value, "__cuda_array_interface__"):
         memory = getattr(getattr(value, "data", None), "mem", None)
         yield value if memory is None else memory
+
+
+def copied_bytes(value: Any) -> int:
+    """Bytes of a copy of ``value`` in another space, where views are arrays of their own."""
+    if isinstance(value, list | tuple):
+        return sum(map(copied_bytes, value))
+    if isinstance(value, dict):
+        return sum(map(copied_bytes, value.values()))
+    found = getattr(value, "nbytes", 0) if hasattr(value, "shape") else 0
+    return int(found) if isinstance(found, int | np.integer) else 0
 
 
 def root_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -19,6 +19,7 @@ from plait.scheduler.memory.allocation import (
     LEAVING,
     RESIDENT,
     Allocation,
+    copied_bytes,
     movable,
     root_bytes,
     roots,
@@ -27,6 +28,7 @@ from plait.scheduler.memory.allocation import (
 from plait.scheduler.memory.backing import Filled, OnHost, Original
 from plait.scheduler.memory.part import MemoryPart, memory_part
 from plait.scheduler.memory.space import SpaceUse
+from plait.scheduler.memory.spill import Extent
 
 if TYPE_CHECKING:
     from plait.scheduler.memory.arbiter import Arbiter
@@ -166,12 +168,12 @@ class Residency:
             return 0, True  # a transfer into the replica that is there already
         item = self.state.plan.item(position)
         if isinstance(item, Transfer) and item.source is not None:
-            source = self.parts(item.source_slot)
-            if source:
-                return sum(part.nbytes for part in source), True
-            value = self.state.values[item.source_slot]
+            source, value = self.held[item.source_slot], self.state.values[item.source_slot]
             if value is not None:
-                return sum(root_bytes(root, value) for root in roots(value)) if _nested(value) else _nbytes(value), True
+                return copied_bytes(value), True
+            if source is not None:
+                view = source.views.get(item.source_slot) if isinstance(source.backing, Extent) else None
+                return source.nbytes if view is None else view.nbytes, True
         if self.expected[slot] >= 0:
             return self.expected[slot], True
         if len(self.part.users[slot]) < 2 and not self.state.plan.keep[slot]:
@@ -188,7 +190,7 @@ class Residency:
         if parts:
             return sum(part.nbytes for part in parts)
         value = self.state.values[slot]
-        return max(0, self.expected[slot]) if value is None else _nbytes(value)
+        return max(0, self.expected[slot]) if value is None else copied_bytes(value)
 
     def headroom(self, position: int, place: int) -> int:
         """What the most demanding of the earlier items that have not begun will need for its results there."""
@@ -471,12 +473,3 @@ class Residency:
         for slot in range(len(self.held)):
             self.detach(slot)
         self._external.clear()
-
-
-def _nested(value: Any) -> bool:
-    return isinstance(value, list | tuple | dict)
-
-
-def _nbytes(value: Any) -> int:
-    found = getattr(value, "nbytes", 0) if hasattr(value, "shape") else 0
-    return int(found) if isinstance(found, int | np.integer) else 0

@@ -65,7 +65,7 @@ def _brought(queue: LaunchQueue, value: Any, there: Any, *, copied: bool) -> Any
 def begin_out(queue: LaunchQueue, value: Any) -> tuple[Any, list[Any]]:
     """``value`` as it will be on the host, and the copies to finish before it is.
 
-    A value without arrays may still hold what the device works on, so it is waited for like one.
+    A value without arrays, or with empty ones, may still hold what the device works on, so it is waited for like one.
     """
     made, copies = _begun(queue, value)
     return made, copies or [Fence(queue)]
@@ -85,6 +85,8 @@ def _begun(queue: LaunchQueue, value: Any) -> tuple[Any, list[Any]]:
     if not queue.owns(value):
         return value, []
     target = np.empty(value.shape, value.dtype)
+    if not value.size:
+        return target, []
     return target, [queue.copy_out(target, value)]
 
 

@@ -325,7 +325,10 @@ class DeviceLanes:
                 self._lock.acquire()
                 clock = self._clocks.get(place)
                 if state.traced and clock is not None:
-                    began = finished if error is not None else min(finished, clock.at(started))
+                    began = finished
+                    if error is None:
+                        with contextlib.suppress(Exception):  # a device that was lost meanwhile keeps no times
+                            began = min(finished, clock.at(started))
                     state.started[position], state.finished[position] = began, finished
                     state.lanes[position] = tail.index
                     state.measure_slot(state.plan.outs[position])

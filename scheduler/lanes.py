@@ -396,6 +396,15 @@ class Dispatcher:
             self.settle_memory()
         return value
 
+    def undelivered(self, state: RunState, error: Exception) -> None:
+        """An output is there and could not be handed over."""
+        with self.lock:
+            state.errors.append((-1, error, -1))
+            if not state.isolate:
+                state.stop("an output could not be handed over")
+            self.after(state)
+            self.settle_memory()
+
     def give_memory_back(self, state: RunState) -> None:
         """A run has ended, and its values are let go of."""
         if self.memory is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import trio
 from plait.errors import PlaitError, RunCancelled, RunFailed, WorkError
-from plait.graph import BufferSlice
+from plait.graph import Buffer, BufferSlice
 from plait.scheduler.bind import Attempts, Packed, work_error
 from plait.scheduler.memory import SpaceUse
 from plait.scheduler.plan import Plan
@@ -71,6 +71,7 @@ class Run:
         self._watched: dict[str, trio.Event] = {}
         self._outputs = Outputs()
         self._ready: set[str] = set()  # outputs that are done and, under a memory limit, not taken yet
+        self._undelivered: set[str] = set()  # outputs that could not be handed over
         self._error: RunFailed | None = None
         self._in_flight: list[int] = []
         self._observed = False
@@ -300,20 +301,27 @@ class Run:
             packed.restore(saved)
 
     def _publish(self, name: str) -> None:
-        if name in self._outputs:
+        if name in self._outputs or name in self._undelivered:
             return
-        value = self.plan.program.outputs[name]
         self._ready.discard(name)
-        if isinstance(value, BufferSlice):
-            result = self._value(value.buffer.index)
-            for key in value.keys:
-                result = result[key]
-            result = result.copy() if isinstance(result, np.ndarray) else result
-        else:
-            result = self._value(value.index)
-        self._outputs[name] = result
+        try:
+            self._outputs[name] = self._taken(self.plan.program.outputs[name])
+        except Exception as error:  # a slice of what is no array, no memory to map or copy what was moved out
+            failure = PlaitError(f"output {name!r} could not be handed over: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            self._undelivered.add(name)
+            self._scheduler.dispatcher.undelivered(self._state, failure)
+            return
         if name in self._watched:
             self._watched[name].set()
+
+    def _taken(self, value: Buffer | BufferSlice) -> Any:
+        if not isinstance(value, BufferSlice):
+            return self._value(value.index)
+        result = self._value(value.buffer.index)
+        for key in value.keys:
+            result = result[key]
+        return result.copy() if isinstance(result, np.ndarray) else result
 
     def _value(self, slot: int) -> Any:
         """The value of a buffer's slot, for the caller."""
@@ -330,6 +338,11 @@ class Run:
     def _end(self, timed_out: bool) -> None:
         """Settle the outcome, let go of every value, wake who waits."""
         state, plan = self._state, self.plan
+        stopped_short = (self._cancelled or timed_out) and (self._in_flight or self._unfinished() or not state.prepared)
+        if not stopped_short and (state.isolate or not state.errors):
+            for output, writers in plan.output_positions.items():
+                if all(state.status_of(writer) == DONE for writer in writers):
+                    self._publish(output)
         device, streams = plan.device, self._scheduler.stream_names
         errors = [
             work_error(
@@ -360,9 +373,6 @@ class Run:
         elif errors and not state.isolate:
             self._fail(RunFailed(f"run of graph {name!r} failed", errors), stopped)
         if self._error is None:
-            for output, writers in plan.output_positions.items():
-                if all(state.status_of(writer) == DONE for writer in writers):
-                    self._publish(output)
             self._outputs.failed = tuple(errors)
             self._outputs.missing = tuple(output for output in plan.output_positions if output not in self._outputs)
         self._scheduler.dispatcher.recycle(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,11 @@ class View:
     strides: tuple[int, ...]
     dtype: np.dtype[Any]
     writeable: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a copy of the array."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def of(self, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The array over ``flat``, all bytes of the allocation."""
@@ -72,6 +78,16 @@ def roots(value: Any) -> Iterator[Any]:
         yield value if memory is None else memory
 
 
+def copied_bytes(value: Any) -> int:
+    """Bytes of a copy of ``value`` in another space, where views are arrays of their own."""
+    if isinstance(value, list | tuple):
+        return sum(map(copied_bytes, value))
+    if isinstance(value, dict):
+        return sum(map(copied_bytes, value.values()))
+    found = getattr(value, "nbytes", 0) if hasattr(value, "shape") or isinstance(value, SIMULATED) else 0
+    return int(found) if isinstance(found, int | np.integer) else 0
+
+
 def root_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The array at the end of the chain of bases."""
     while True:
@@ -102,7 +118,7 @@ def movable(value: Any, root: Any) -> bool:
             and type(root) is np.ndarray
             and root.base is None
             and not value.dtype.hasobject
-            and (root.flags.c_contiguous or root.flags.f_contiguous)
+            and _in_memory_order(root).flags.c_contiguous
         )
     if isinstance(root, SIMULATED):
         return True
@@ -111,8 +127,14 @@ def movable(value: Any, root: Any) -> bool:
 
 def flat_bytes(root: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """All bytes of a dense array, as one row."""
-    dense = root if root.flags.c_contiguous else root.T
-    return dense.reshape(-1).view(np.uint8)
+    return _in_memory_order(root).reshape(-1).view(np.uint8)
+
+
+def _in_memory_order(root: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array with its axes from the one with the largest steps to the one with the smallest."""
+    if root.flags.c_contiguous:
+        return root
+    return root.transpose(sorted(range(root.ndim), key=lambda axis: -root.strides[axis]))
 
 
 def view_in(root: np.ndarray[Any, Any], value: np.ndarray[Any, Any]) -> View:

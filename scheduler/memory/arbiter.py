@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.errors import OutOfMemory
 from plait.scheduler.expand import HOST
+from plait.scheduler.memory.alike import Alike
 from plait.scheduler.memory.allocation import AWAY, COMING, GONE, LEAVING, RESIDENT, Allocation
 from plait.scheduler.memory.backing import Filled, delivered
 from plait.scheduler.memory.claim import Claim
@@ -26,8 +27,6 @@ from plait.scheduler.memory.spill import Extent, SpillFile
 
 if TYPE_CHECKING:
     from plait.scheduler.state import RunState
-
-MOST_LIKE = 4096
 
 
 class Arbiter:
@@ -43,10 +42,8 @@ class Arbiter:
         self._announce = announce
         self._number = 0
         self.lost: set[int] = set()
-        self.largest = 0  # bytes of the largest result so far
-        self.like: dict[Any, int] = {}  # what a function made last of arguments of given sizes
+        self.alike = Alike()
         self.now_ns: Callable[[], int] = perf_counter_ns
-        self._lent: set[Extent] = set()  # parts of the file that callers have mapped
 
     def open(self, state: RunState, sizes: list[int] | None) -> Residency:
         """Count a run from now on."""
@@ -64,16 +61,6 @@ class Arbiter:
         """A device is lost: nothing is kept back for it, and what wants it fails of itself."""
         self.lost.add(place)
         self.changed = True
-
-    def learn(self, key: Any, nbytes: int) -> None:
-        """A result had so many bytes; ``key`` tells the function, its arguments' sizes and which result."""
-        if len(self.like) >= MOST_LIKE:
-            self.like.clear()
-        try:
-            self.like[key] = nbytes
-        except TypeError:  # a callable that cannot be hashed
-            return
-        self.largest = max(self.largest, nbytes)
 
     # ---- bytes ------------------------------------------------------------------------------------------------
 
@@ -100,14 +87,12 @@ class Arbiter:
 
     def forget_backing(self, allocation: Allocation) -> None:
         """The bytes elsewhere are not those of the allocation any more, or not needed."""
-        if isinstance(allocation.backing, Extent) and allocation.backing not in self._lent:
+        if isinstance(allocation.backing, Extent):
             self.file.release(allocation.backing)
         allocation.backing = None
 
     def deliver(self, allocation: Allocation, slot: int) -> Any:
         """What is away, for the caller. What lies in the file stays there for as long as the caller has it."""
-        if isinstance(allocation.backing, Extent):
-            self._lent.add(allocation.backing)
         return delivered(allocation.backing, allocation.views.get(slot), self.file)
 
     # ---- moves ------------------------------------------------------------------------------------------------
@@ -156,12 +141,13 @@ class Arbiter:
     def moved(self, move: Move, error: BaseException | None) -> None:
         """A move has ended."""
         allocation = move.allocation
-        if error is not None:
+        if error is not None or (move.out and allocation.fixed):
             if move.out:
-                allocation.fixed = True  # there is nowhere to put it
+                allocation.fixed = True  # there is nowhere to put it, or it has become part of what cannot be moved
             elif allocation.state == COMING:
                 self.undo(move)
                 owner = allocation.owner
+                assert error is not None
                 owner.state.errors.append((-1, error, -1))
                 owner.state.stop("what was moved out could not be brought back")
                 return
@@ -337,6 +323,7 @@ class Arbiter:
         promised = dict(claim.gathered)
         self._end_turn(claim)
         if owner is None:
+            claim.wanted = promised  # less than was asked for, of a device that is lost
             for place, nbytes in promised.items():
                 self.spaces[place].leased += nbytes
                 self.spaces[place].take(0)
@@ -352,12 +339,25 @@ class Arbiter:
         self.changed = True
         return True
 
+    def _above(self, place: int) -> int:
+        """How many items with room in a space started runs that wait in the queue: they end after those."""
+        found: set[tuple[RunState, int]] = set()
+        for claim in self.claims:
+            above = None if claim.owner is None else claim.owner.state.parent
+            while above is not None and above not in found:
+                state, position = above
+                grant = None if state.memory is None else state.memory.granted.get(position)
+                if grant is not None and state.memory.arbiter is self and place in grant.promised:
+                    found.add(above)
+                above = state.parent
+        return len(found)
+
     def _in_motion(self, place: int) -> bool:
         """Whether something will change of itself in a space: items run, bytes move, a run or a lease ends."""
         space = self.spaces[place]
         return bool(
             space.moving
-            or space.granted
+            or (space.granted and space.granted > self._above(place))
             or space.leased
             or any(run.ends and run.in_use[place] for run in self.runs.values())
         )

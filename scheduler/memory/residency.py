@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from plait.graph import BUFFER, CONSTANT, INPUT
-from plait.scheduler.deferred import SIMULATED, Sized
+from plait.scheduler.deferred import Sized
 from plait.scheduler.expand import HOST, Transfer
 from plait.scheduler.memory.allocation import (
     AWAY,
@@ -19,6 +19,7 @@ from plait.scheduler.memory.allocation import (
     LEAVING,
     RESIDENT,
     Allocation,
+    copied_bytes,
     movable,
     root_bytes,
     roots,
@@ -27,6 +28,7 @@ from plait.scheduler.memory.allocation import (
 from plait.scheduler.memory.backing import Filled, OnHost, Original
 from plait.scheduler.memory.part import MemoryPart, memory_part
 from plait.scheduler.memory.space import SpaceUse
+from plait.scheduler.memory.spill import Extent
 
 if TYPE_CHECKING:
     from plait.scheduler.memory.arbiter import Arbiter
@@ -55,6 +57,7 @@ class Residency:
         self.part: MemoryPart = memory_part(state.plan)
         slots = len(self.part.place)
         self.held: list[Allocation | None] = [None] * slots  # per slot
+        self.others: dict[int, list[Allocation]] = {}  # further ones per slot, of containers
         self.by_root: dict[int, Allocation] = {}
         self.here: list[dict[Allocation, None]] = [{} for _ in arbiter.spaces]  # resident or moving, oldest first
         self.pins = [0] * slots
@@ -165,29 +168,29 @@ class Residency:
             return 0, True  # a transfer into the replica that is there already
         item = self.state.plan.item(position)
         if isinstance(item, Transfer) and item.source is not None:
-            source = self.held[item.source_slot]
-            if source is not None:
-                return source.nbytes, True
-            value = self.state.values[item.source_slot]
+            source, value = self.held[item.source_slot], self.state.values[item.source_slot]
             if value is not None:
-                return sum(root_bytes(root, value) for root in roots(value)) if _nested(value) else _nbytes(value), True
+                return copied_bytes(value), True
+            if source is not None:
+                view = source.views.get(item.source_slot) if isinstance(source.backing, Extent) else None
+                return source.nbytes if view is None else view.nbytes, True
         if self.expected[slot] >= 0:
             return self.expected[slot], True
         if len(self.part.users[slot]) < 2 and not self.state.plan.keep[slot]:
             return 0, True  # nobody wants it, as where a function changes an argument and returns nothing
         given = tuple(self._bytes_of(each) for each in self.part.touched[position])
         if item.outputs:
-            like = self.arbiter.like.get((item.function, given, self.part.buffer[slot] - item.outputs[0].index))
+            like = self.arbiter.alike.find(item.function, given, self.part.buffer[slot] - item.outputs[0].index)
             if like is not None:
                 return like, True
-        return max(given, default=0) or self.arbiter.largest, False
+        return max(given, default=0) or self.arbiter.alike.largest, False
 
     def _bytes_of(self, slot: int) -> int:
-        allocation = self.held[slot]
-        if allocation is not None:
-            return allocation.nbytes
+        parts = self.parts(slot)
+        if parts:
+            return sum(part.nbytes for part in parts)
         value = self.state.values[slot]
-        return max(0, self.expected[slot]) if value is None else _nbytes(value)
+        return max(0, self.expected[slot]) if value is None else copied_bytes(value)
 
     def headroom(self, position: int, place: int) -> int:
         """What the most demanding of the earlier items that have not begun will need for its results there."""
@@ -311,12 +314,12 @@ class Residency:
 
     def _learn(self, position: int, slot: int) -> None:
         """Remember what a call made of arguments of these sizes, for calls like it."""
-        item, allocation = self.state.plan.item(position), self.held[slot]
+        item = self.state.plan.item(position)
         if isinstance(item, Transfer) or not item.outputs:
             return
-        made = 0 if allocation is None else allocation.nbytes
+        made = sum(part.nbytes for part in self.parts(slot))
         given = tuple(self._bytes_of(each) for each in self.part.touched[position])
-        self.arbiter.learn((item.function, given, self.part.buffer[slot] - item.outputs[0].index), made)
+        self.arbiter.alike.learn(item.function, given, self.part.buffer[slot] - item.outputs[0].index, made)
 
     def _back(self, item: Transfer) -> None:
         """A device's copy of what the caller holds on the host anyway need not be copied back to make room."""
@@ -333,45 +336,51 @@ class Residency:
             if there.state == RESIDENT and any(id(root) == there.root for root in roots(value)):
                 return 0
             self.detach(slot)
-        place, new = self.part.place[slot], 0
-        found = list({id(root): root for root in roots(value)}.values())
-        found = [root for root in found if id(root) not in self._external]
-        if not found:
-            return 0
-        if len(found) == 1:
-            root = found[0]
-            allocation = self.by_root.get(id(root))
-            if allocation is None:
-                allocation = Allocation(self, place, root_bytes(root, value), id(root))
-                if not allocation.nbytes:
-                    return 0
-                self.by_root[id(root)] = allocation
-                new = allocation.nbytes
-                self.arbiter.holds(allocation)
-            if not movable(value, root) or (place != HOST and allocation.slots):
-                allocation.fixed = True
-            elif isinstance(root, np.ndarray):
-                allocation.views[slot] = view_in(root, value)
-        else:
-            allocation = Allocation(self, place, sum(root_bytes(root, root) for root in found), 0)
-            allocation.fixed = True
+        found = {id(root): root for root in roots(value)}
+        mine = [root for key, root in found.items() if key not in self._external]
+        new = sum(self._attach(slot, value, root, alone=len(found) == 1) for root in mine)
+        parts = self.parts(slot)
+        self.sizes[slot] = max(self.sizes[slot], sum(part.nbytes for part in parts))
+        return new
+
+    def _attach(self, slot: int, value: Any, root: Any, *, alone: bool) -> int:
+        """Count one of the roots of a slot's value (``alone``: the only one); how many bytes are new."""
+        allocation, new = self.by_root.get(id(root)), 0
+        if allocation is None:
+            place = self.part.place[slot]
+            allocation = Allocation(self, place, root_bytes(root, value if alone else root), id(root))
+            if not allocation.nbytes:
+                return 0
+            self.by_root[id(root)] = allocation
             new = allocation.nbytes
             self.arbiter.holds(allocation)
+        if not alone or not movable(value, root) or (allocation.place != HOST and allocation.slots):
+            allocation.fixed = True
+        elif isinstance(root, np.ndarray):
+            allocation.views[slot] = view_in(root, value)
         allocation.slots.add(slot)
-        self.held[slot] = allocation
-        self.sizes[slot] = max(self.sizes[slot], allocation.nbytes)
+        if self.held[slot] is None:
+            self.held[slot] = allocation
+        else:
+            self.others.setdefault(slot, []).append(allocation)
         return new
+
+    def parts(self, slot: int) -> list[Allocation]:
+        """The allocations under a slot's value."""
+        first = self.held[slot]
+        return [] if first is None else [first, *self.others.get(slot, ())]
 
     def detach(self, slot: int) -> None:
         """A slot's value is no longer wanted: its bytes are free when no other slot shares them."""
-        allocation = self.held[slot]
-        if allocation is None:
-            return
+        for allocation in self.parts(slot):
+            allocation.slots.discard(slot)
+            allocation.views.pop(slot, None)
+            if not allocation.slots:
+                self.arbiter.drop(allocation)
+            elif allocation.place == HOST and allocation.views.keys() == allocation.slots:
+                allocation.fixed = False  # what held it fast is gone
         self.held[slot] = None
-        allocation.slots.discard(slot)
-        allocation.views.pop(slot, None)
-        if not allocation.slots:
-            self.arbiter.drop(allocation)
+        self.others.pop(slot, None)
 
     def rooted(self, allocation: Allocation) -> None:
         """The bytes of an allocation are back, in new memory."""
@@ -379,7 +388,10 @@ class Residency:
             value = self.state.values[slot]
             root = next(roots(value))
             allocation.root = id(root)
-            if isinstance(root, np.ndarray):
+            if not movable(value, root) or not allocation.nbytes:
+                allocation.fixed = True  # an input's copy, of a kind that can be made and not moved
+                allocation.views.pop(slot, None)
+            elif isinstance(root, np.ndarray):
                 allocation.views[slot] = view_in(root, value)
         self.by_root[allocation.root] = allocation
 
@@ -430,11 +442,21 @@ class Residency:
             return self.arbiter.deliver(allocation, slot)
         for root in roots(value):
             self._external[id(root)] = root
-        for other in list(allocation.slots):
-            self.held[other] = None
-        allocation.slots.clear()
-        self.arbiter.drop(allocation)
+        for part in self.parts(slot):
+            part.fixed = True  # the caller's; also where it is being copied away, or part of what another slot holds
+            for other in list(part.slots):
+                self._let_go(other, part)
+            self.arbiter.drop(part)
         return value
+
+    def _let_go(self, slot: int, allocation: Allocation) -> None:
+        left = [part for part in self.parts(slot) if part is not allocation]
+        allocation.slots.discard(slot)
+        self.held[slot] = left[0] if left else None
+        if left[1:]:
+            self.others[slot] = left[1:]
+        else:
+            self.others.pop(slot, None)
 
     def stopped(self) -> None:
         """Nothing more of the run starts: moves that have not begun are not needed."""
@@ -451,12 +473,3 @@ class Residency:
         for slot in range(len(self.held)):
             self.detach(slot)
         self._external.clear()
-
-
-def _nested(value: Any) -> bool:
-    return isinstance(value, list | tuple | dict)
-
-
-def _nbytes(value: Any) -> int:
-    found = getattr(value, "nbytes", 0) if hasattr(value, "shape") or isinstance(value, SIMULATED) else 0
-    return int(found) if isinstance(found, int | np.integer) else 0

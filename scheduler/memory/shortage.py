@@ -51,10 +51,10 @@ def working_set(owner: Residency, position: int) -> dict[int, int]:
     found: dict[int, int] = {}
     seen: set[int] = set()
     for slot in part.touched[position]:
-        allocation = owner.held[slot]
-        if allocation is not None and id(allocation) not in seen:
-            seen.add(id(allocation))
-            found[allocation.place] = found.get(allocation.place, 0) + allocation.nbytes
+        for allocation in owner.parts(slot):
+            if id(allocation) not in seen:
+                seen.add(id(allocation))
+                found[allocation.place] = found.get(allocation.place, 0) + allocation.nbytes
     for slot in part.made[position]:
         place = part.place[slot]
         found[place] = found.get(place, 0) + max(0, owner.expected[slot])

@@ -5,7 +5,10 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+import threading
+import weakref
 from bisect import bisect_left, insort
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,20 +31,24 @@ class Extent:
 
 
 class SpillFile:
-    """A file without a name, made when first needed and gone with its last user.
+    """A file without a name, made when first written to and gone with its last user.
 
-    ``reserve`` and ``release`` are called with the dispatcher's lock held; ``write`` and ``read`` without, by any
-    number of threads on different extents.
+    ``reserve``, ``release`` and ``mapped`` are called with the dispatcher's lock held; ``write`` and ``read``
+    without, by any number of threads on different extents.
     """
 
     def __init__(self) -> None:
         self._file: int | None = None
+        self._opening = threading.Lock()  # guards that it is made once
         self._end = 0
         self._free: list[tuple[int, int]] = []  # (offset, span), ascending, no two adjacent
+        self._lent: dict[Extent, int] = {}  # mapped for callers, and how often
+        self._unwanted: set[Extent] = set()  # of these: free once they are unmapped
+        self._unmapped: deque[Extent] = deque()  # told by finalizers, which may run anywhere
 
     def reserve(self, nbytes: int) -> Extent:
         """Room for so many bytes: the first hole that is large enough, else at the end."""
-        self._opened()
+        self._take_back()
         wanted = Extent(0, nbytes).span
         for place, (offset, span) in enumerate(self._free):
             if span >= wanted:
@@ -55,7 +62,24 @@ class SpillFile:
         return extent
 
     def release(self, extent: Extent) -> None:
-        """Its room may be used again."""
+        """Its room may be used again, as soon as no caller has it mapped."""
+        self._take_back()
+        if extent in self._lent:
+            self._unwanted.add(extent)
+        else:
+            self._freed(extent)
+
+    def _take_back(self) -> None:
+        while self._unmapped:
+            extent = self._unmapped.popleft()
+            self._lent[extent] -= 1
+            if not self._lent[extent]:
+                del self._lent[extent]
+                if extent in self._unwanted:
+                    self._unwanted.discard(extent)
+                    self._freed(extent)
+
+    def _freed(self, extent: Extent) -> None:
         offset, span = extent.offset, extent.span
         place = bisect_left(self._free, (offset, span))
         if place < len(self._free) and offset + span == self._free[place][0]:
@@ -86,8 +110,13 @@ class SpillFile:
             done += got
 
     def mapped(self, extent: Extent) -> np.ndarray[Any, Any]:
-        """What was stored, as a row of bytes that is read when it is touched and is the caller's to change."""
+        """What was stored, as a row of bytes that is read when it is touched and is the caller's to change.
+
+        Its room is not used again before the last array over it is gone. With the dispatcher's lock held.
+        """
         private = mmap.mmap(self._opened(), extent.nbytes, access=mmap.ACCESS_COPY, offset=extent.offset)
+        self._lent[extent] = self._lent.get(extent, 0) + 1
+        weakref.finalize(private, self._unmapped.append, extent).atexit = False
         return np.frombuffer(private, np.uint8)
 
     def close(self) -> None:
@@ -97,8 +126,9 @@ class SpillFile:
             self._file = None
 
     def _opened(self) -> int:
-        if self._file is None:
-            handle, path = tempfile.mkstemp(prefix="plait-spill-")
-            os.unlink(path)
-            self._file = handle
-        return self._file
+        with self._opening:
+            if self._file is None:
+                handle, path = tempfile.mkstemp(prefix="plait-spill-")
+                os.unlink(path)
+                self._file = handle
+            return self._file

@@ -164,3 +164,19 @@ async def test_runs_side_by_side_share_the_replica_of_a_constant():
                 assert np.array_equal((await run)["y"], k * weights)
     copies = [each for each in operations if each.kind == "h2d" and each.nbytes >= weights.nbytes]
     assert len(copies) == 4 + 1
+
+
+async def test_empty_results_are_waited_for_like_others():
+    def none_of(array):
+        for _ in range(20):
+            array = array * 2.0
+        return array[:0]
+
+    g = plait.Graph("empty")
+    x = g.input("x", (200_000,), "float64")
+    for k in range(20):
+        g.output(f"none{k}", g.options(device="hip:0").call(none_of, x))
+    async with plait.open_scheduler(streams=2, trace=True) as scheduler:
+        with trio.fail_after(60):
+            result = await scheduler.run(g, x=np.zeros(200_000))
+    assert all(value.shape == (0,) for value in result.values())

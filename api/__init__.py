@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from plait import testing
     from plait.devices import Kernel, device, devices, wait
     from plait.devices.memory import Donation as donate
+    from plait.devices.sim import machine
     from plait.errors import (
         DeviceError,
         DeviceLost,
@@ -47,6 +48,7 @@ __all__ = [
     "device",
     "devices",
     "donate",
+    "machine",
     "open_scheduler",
     "read",
     "run",
@@ -62,6 +64,7 @@ __all__ = [
 _HOMES = {
     "Kernel device wait": "plait.devices",
     "donate": "plait.devices.memory",
+    "machine": "plait.devices.sim",
     "PlaitError GraphError PlanError DeviceError DeviceLost": "plait.errors",
     "OutOfMemory WorkError RunFailed RunCancelled": "plait.errors",
     "run run_async": "plait.front",

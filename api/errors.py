@@ -107,6 +107,12 @@ class RunFailed(_ErrorGroup, PlaitError):
 
     stopped: tuple[str, ...] = ()
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython prints in place of a traceback."""
+        from plait.tracebacks import render  # noqa: PLC0415  only where an error is shown
+
+        return render(self)
+
     def __str__(self) -> str:
         """A few lines: what failed, where it was recorded and ran, on what inputs, how, and what did not run."""
         lines = [self.message]

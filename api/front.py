@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import signal
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import trio
 from plait.devices import carried, worker_waits
 from plait.graph import Graph
 from plait.scheduler import Outputs, Run, default_streams, open_scheduler
+
+if TYPE_CHECKING:
+    from plait.scheduler.watch import Display
 
 
 def run(
@@ -24,20 +28,22 @@ def run(
     *,
     scheduler: Mapping[str, Any] | None = None,
     watch: Callable[[Run], None] | None = None,
+    live: bool = False,
     **named: Any,
 ) -> Outputs:
     """Run ``graph`` and return its outputs by name; blocks until then.
 
-    Inputs come by keyword, or in a mapping where a name is not free; ``priority``, ``timeout`` (seconds) and
-    ``on_error`` go to the run, ``scheduler`` holds options for ``open_scheduler``, and ``watch`` is called with the
-    run when it has ended, also in failure. Where an event loop is already running in this thread (a notebook), the
-    run has a thread and a trio loop of its own. Ctrl-C stops the run, waits for what is in flight, and raises
-    KeyboardInterrupt.
+    Inputs come by keyword, or in a mapping where a name is not free; ``priority``, ``timeout`` and ``deadline``
+    (seconds) and ``on_error`` go to the run, ``scheduler`` holds options for ``open_scheduler``, and ``watch`` is
+    called with the run when it has ended, also in failure; ``live=True`` shows the run while it goes on, as
+    ``Run.watch`` does. With either it is traced, and the outputs' ``run`` is the run. Where an event loop is already
+    running in this thread (a notebook), the run has a thread and a trio loop of its own. Ctrl-C stops the run, waits
+    for what is in flight, and raises KeyboardInterrupt.
     """
     with worker_waits():  # a work item may well run a graph of its own
         if _loop_is_running():
-            return _Thread(_main, graph, inputs, scheduler, watch, named).wait()
-        return _bare(lambda: trio.run(_main, graph, inputs, scheduler, watch, named))
+            return _Thread(_main, graph, inputs, scheduler, watch, live, named).wait()
+        return _bare(lambda: trio.run(_main, graph, inputs, scheduler, watch, live, named))
 
 
 async def run_async(
@@ -47,6 +53,7 @@ async def run_async(
     *,
     scheduler: Mapping[str, Any] | None = None,
     watch: Callable[[Run], None] | None = None,
+    live: bool = False,
     **named: Any,
 ) -> Outputs:
     """As ``run``, awaited: from trio on its own loop, from asyncio with a trio loop in a thread beside it.
@@ -54,8 +61,8 @@ async def run_async(
     Cancelling it stops the run and waits for what is in flight.
     """
     if trio.lowlevel.in_trio_run():
-        return await _main(graph, inputs, scheduler, watch, named)
-    return await _Thread(_main, graph, inputs, scheduler, watch, named).wait_in_asyncio()
+        return await _main(graph, inputs, scheduler, watch, live, named)
+    return await _Thread(_main, graph, inputs, scheduler, watch, live, named).wait_in_asyncio()
 
 
 async def _main(
@@ -63,19 +70,39 @@ async def _main(
     inputs: Mapping[str, Any] | None,
     scheduler: Mapping[str, Any] | None,
     watch: Callable[[Run], None] | None,
+    live: bool,
     named: dict[str, Any],
 ) -> Outputs:
-    options = {"streams": default_streams(), "trace": watch is not None, **(scheduler or {})}
+    given = scheduler or {}
+    traced = live or watch is not None or given.get("costs") is not None  # costs are learnt from traces
+    options = {"streams": default_streams(), "trace": traced, **given}
+    display = _display() if live else None
     async with open_scheduler(**options) as opened:
         started = opened.start(graph, inputs, **named)
+        if display is not None:
+            started.watch(display)
         try:
-            return await started
+            return _with_run(await started, started) if options["trace"] else await started
         finally:
             started.cancel()
             if watch is not None:
                 with trio.CancelScope(shield=True):  # the run ends by itself, having been told to
                     await started._finished.wait()
                 watch(started)
+
+
+def _display() -> Display | None:
+    """Where to show the run; found before it starts, since what draws takes a while to import."""
+    from plait.scheduler.watch import find_display  # noqa: PLC0415
+
+    return find_display()
+
+
+def _with_run(outputs: Outputs, run: Run) -> Outputs:
+    """The outputs with their run: a copy, since the run holds its own, and a circle would keep the arrays alive."""
+    result = Outputs(outputs)
+    result.failed, result.missing, result.run = outputs.failed, outputs.missing, run
+    return result
 
 
 def _loop_is_running() -> bool:
@@ -98,6 +125,9 @@ def _bare(call: Callable[[], Outputs]) -> Outputs:
         raise
 
 
+_TICK_S = 0.1
+
+
 class _Thread:
     """A trio run in a thread of its own, joined before anyone goes on."""
 
@@ -109,8 +139,9 @@ class _Thread:
         self._result: Outputs | None = None
         self._error: BaseException | None = None
         self._done: Callable[[], object] | None = None
+        self._context = contextvars.copy_context()  # so that a notebook shows what is displayed under its own cell
         self._carried = carried()  # device work of the caller's comes first, whichever thread starts the run
-        self._thread = threading.Thread(target=self._run, name="plait-loop")
+        self._thread = threading.Thread(target=self._context.run, args=(self._run,), name="plait-loop")
 
     async def _scoped(self) -> Outputs | None:
         self._token = trio.lowlevel.current_trio_token()
@@ -171,7 +202,10 @@ class _Thread:
         self._done = functools.partial(loop.call_soon_threadsafe, ended.set)
         self._thread.start()
         try:
-            await ended.wait()
+            while not ended.is_set():
+                # A notebook's interrupt cancels us from a signal handler, which does not wake the loop: tick.
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(ended.wait(), _TICK_S)
         except asyncio.CancelledError:
             self._cancel()
             await ended.wait()

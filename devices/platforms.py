@@ -10,6 +10,7 @@ from importlib import metadata
 from plait.devices.gpu.platform import CUDA, HIP
 from plait.devices.host.platform import HOST
 from plait.devices.protocol import Device, Platform
+from plait.devices.sim.platform import SIM
 from plait.errors import DeviceError
 
 GROUP = "plait.platforms"
@@ -61,8 +62,9 @@ class Registry:
             return tuple(self._platforms.values())
 
     def devices(self) -> tuple[Device, ...]:
-        """The devices of every platform, the host's first."""
-        return tuple(device for platform in self.platforms() for device in platform.devices())
+        """The devices of every platform, the host's first; simulated ones, which do no work, are had by name."""
+        real = (platform for platform in self.platforms() if not getattr(platform, "simulated", False))
+        return tuple(device for platform in real for device in platform.devices())
 
     def device(self, name: str = "host") -> Device:
         """The device of that name: ``"host"``, ``"cuda:1"``; a platform's name alone means its first.
@@ -124,7 +126,7 @@ def _key(name: str) -> str:
     return name.strip().lower()
 
 
-_registry = Registry([HOST, CUDA, HIP])
+_registry = Registry([HOST, CUDA, HIP, SIM])
 
 platforms = _registry.platforms
 devices = _registry.devices

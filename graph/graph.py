@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from sys import _getframe
 from time import perf_counter_ns
@@ -31,6 +31,7 @@ from plait.graph.region import Region
 from plait.graph.work import Work
 
 if TYPE_CHECKING:
+    from plait.graph.drawing import View
     from plait.graph.program import Program
 
 RECORDED_EVERY = 16  # to read the clock for each item would cost a twentieth of recording it
@@ -212,6 +213,23 @@ class Graph:
         from plait.graph.interop import to_networkx  # noqa: PLC0415  interop imports this module
 
         return to_networkx(self.program())
+
+    def show(self, *, color: str | None = None, fold: bool | Collection[str] | None = None) -> View:
+        """A picture of the graph, for a notebook cell or ``.save(path)``; see docs/notebooks.md.
+
+        Boxes are coloured by ``"device"``, ``"group"`` or ``"name"`` (names less their numbers). ``fold`` says which
+        groups are one box each: some names, True for all, False for none; None folds only what is too large to read.
+        GraphError for a colour or a group that there is not, and for more boxes than can be laid out.
+        """
+        from plait.graph.drawing import graph_view  # noqa: PLC0415  drawing imports this module's neighbours
+
+        return graph_view(self.program(), color, fold)
+
+    def _repr_html_(self) -> str:
+        return self.show().html
+
+    def _repr_svg_(self) -> str:
+        return self.show().svg
 
     @staticmethod
     def from_networkx(dag: nx.DiGraph[Any], name: str = "graph") -> Graph:

@@ -7,7 +7,7 @@ from typing import Any
 
 import networkx as nx
 from plait.errors import GraphError
-from plait.graph.edges import words
+from plait.graph.edges import RAW, words
 from plait.graph.graph import Graph
 from plait.graph.hazards import READ, WRITE
 from plait.graph.options import NAMES, merged
@@ -77,6 +77,17 @@ def to_networkx(program: Program) -> nx.DiGraph[str]:
         dag.add_edge(names[source], names[target], hazards=words(kinds), nbytes=_flow(program, source, target))
     frozen: nx.DiGraph[str] = nx.freeze(dag)
     return frozen
+
+
+def edge_bytes(program: Program) -> list[int | None]:
+    """What flows along each edge of the program, as ``nbytes`` of ``to_networkx``."""
+    edges = program.edges
+    return [
+        _flow(program, source, target) if kinds & RAW else 0
+        for source, target, kinds in zip(
+            edges.source.tolist(), edges.target.tolist(), edges.kinds.tolist(), strict=True
+        )
+    ]
 
 
 def _flow(program: Program, source: int, target: int) -> int | None:

@@ -18,7 +18,8 @@ class Options:
     """What is asked of an item beside its work. Units: ``timeout`` and ``cost`` are seconds.
 
     ``cost`` is one number for every device, or a mapping from device kind (``"host"``, ``"cuda"``) to one.
-    ``nbytes`` is an upper bound of the bytes of each result: what a memory limit keeps free for it.
+    ``nbytes`` is an upper bound of the bytes of each result: what a memory limit keeps free for it, and what a dry
+    simulation takes for its size. ``flops`` are operations, of which a simulated device knows how fast it is at them.
     A larger ``priority`` is more urgent. ``retries`` counts the attempts after the first.
     """
 
@@ -30,6 +31,7 @@ class Options:
     retries: int = 0
     cost: float | Mapping[str, float] | None = None
     nbytes: int | None = None
+    flops: float | None = None
     after: tuple[Any, ...] = ()
     groups: tuple[str, ...] = ()
 
@@ -113,6 +115,11 @@ def _nbytes(value: Any) -> None:
     )
 
 
+def _flops(value: Any) -> None:
+    good = value is None or (_is_number(value) and 0 <= value < math.inf)
+    _check(good, "flops", "a non-negative, finite number of operations", value)
+
+
 def _after(value: object) -> None:
     _check(isinstance(value, Iterable) and not isinstance(value, str), "after", "a list of items", value)
 
@@ -126,5 +133,6 @@ _CHECKS = {
     "retries": _retries,
     "cost": _cost,
     "nbytes": _nbytes,
+    "flops": _flops,
     "after": _after,
 }

@@ -89,7 +89,7 @@ def _contracted(plan: Plan, groups: list[list[int]]) -> Plan:
     by_node = {group[0]: group for group in groups}
     outside = _outside(plan, by_node)
     work: list[Any] = []
-    calls, getters, outs, kinds, cost, touched = [], [], [], [], [], []
+    calls, getters, outs, kinds, cost, known, touched = [], [], [], [], [], [], []
     junk = len(plan.template) - 1
     for new, index in enumerate(order):
         position = nodes[index]
@@ -97,6 +97,7 @@ def _contracted(plan: Plan, groups: list[list[int]]) -> Plan:
         kinds.append(plan.kinds[position])
         positions = members or [position]
         cost.append(float(plan.cost[positions].sum()))
+        known.append(float(plan.known_cost[positions].max()))  # they may run side by side: a bound knows no more
         touched.append(sorted({slot for each in positions for slot in _slots(plan, each)}))
         if members is None:
             work.append(plan.item(position))
@@ -131,6 +132,7 @@ def _contracted(plan: Plan, groups: list[list[int]]) -> Plan:
         outs=outs,
         kinds=kinds,
         cost=np.array(cost),
+        known_cost=np.array(known),
     )
 
 

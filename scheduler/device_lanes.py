@@ -11,7 +11,7 @@ import contextlib
 import functools
 import itertools
 from collections import deque
-from heapq import heappop, heappush
+from heapq import heappop
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +113,8 @@ class DeviceLanes:
         flight, ready = state.flight, state.ready[lane.kind]
         assert flight is not None, "a device item in a plan without devices"
         late = flight.part.late
-        others = [state.ready[kind] for kind in (*state.lane_kinds, LOOP) if kind != lane.kind]
+        told = state.fresh is not None  # then announcing looks at what has become ready, and at nothing else
+        others = [] if told else [state.ready[kind] for kind in (*state.lane_kinds, LOOP) if kind != lane.kind]
         enqueue = self._enqueue_named if self._dispatcher.ranges else self._enqueue
         untold: dict[int, tuple[Tail, int]] = {}
         dead: list[Any] = []
@@ -162,7 +163,7 @@ class DeviceLanes:
                 if heard or failed or tail.in_flight % FOLLOWED == 0:
                     del untold[tail.key]
                     self._follow(state, tail, position)
-            if any(others):
+            if told or any(others):
                 self._dispatcher.announce(state, joining=False)
             if state.outputs_done or state.stopping or state.synchronous:
                 self._dispatcher.after(state)
@@ -260,7 +261,7 @@ class DeviceLanes:
             if not traced:
                 return queue.record_here(False) if flight.part.records[position] else None
             event = queue.record_here(True)
-            state.enqueued[position] = perf_counter_ns()
+            state.enqueued[position] = self._dispatcher.now_ns()
             state.stamps[position] = start, event
             state.measure_slot(plan.outs[position])
             return event
@@ -274,7 +275,7 @@ class DeviceLanes:
     def _serve_out(self, lane: Lane, state: RunState, place: int) -> None:
         flight = state.flight
         assert flight is not None
-        entered, yielding = perf_counter_ns(), False
+        entered, yielding = self._dispatcher.now_ns(), False
         begun: deque[tuple[int, Tail, Any, Any, Any]] = deque()
         dead: list[Any] = []
         while True:
@@ -301,7 +302,7 @@ class DeviceLanes:
                     assert isinstance(item, Transfer)
                     value, copies = begin_out(tail.queue, state.values[item.source_slot])
                     if state.traced:
-                        state.enqueued[position] = perf_counter_ns()
+                        state.enqueued[position] = self._dispatcher.now_ns()
                 except BaseException as raised:
                     error = raised
                 self._lock.acquire()
@@ -389,7 +390,7 @@ class DeviceLanes:
                 self._dispatcher.announce(state, joining=True)
                 self._dispatcher.after(state)
             self._dispatcher.settle_memory()
-        dead.clear()
+            self._dispatcher.drop(dead)
 
     def _failed(self, state: RunState, position: int, tail: Tail, error: BaseException) -> None:
         """An item could not be enqueued. Part of it may be running, so it ends when the stream has passed it."""
@@ -415,7 +416,7 @@ class DeviceLanes:
         for each in gone:
             each.lost = True
             self._unpark(each)
-        for state in list(self._dispatcher.runs):
+        for state in sorted(self._dispatcher.runs, key=lambda run: run.serial):
             if state.flight is not None:
                 streams = [each.key for each in gone]
                 state.flight.lost(streams, error, dead, [each.busy[1] for each in gone if each.busy[0] is state])
@@ -427,7 +428,7 @@ class DeviceLanes:
     def _unpark(self, tail: Tail) -> None:
         parked, tail.parked = tail.parked, []
         for state, position in parked:
-            heappush(state.ready[state.plan.kinds[position]], position)
+            state.make_ready(position)
             self._dispatcher.announce(state, joining=False)
 
     # ---- times ------------------------------------------------------------------------------------------------

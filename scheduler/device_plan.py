@@ -40,9 +40,9 @@ class DevicePart:
     """
 
     lanes: list[int]
-    early: list[list[int]]
-    late: list[list[int]]
-    before: list[list[int]]
+    early: list[tuple[int, ...]]
+    late: list[tuple[int, ...]]
+    before: list[tuple[int, ...]]
     guarded: bytearray
     records: bytearray
     local: dict[int, int]
@@ -104,9 +104,9 @@ def device_part(
     local, local_at = _local(items, kinds, lanes, access_offsets.tolist(), access_slots.tolist(), expansion)
     return DevicePart(
         lanes=lanes,
-        early=early,
-        late=late,
-        before=before,
+        early=[tuple(each) for each in early],
+        late=[tuple(each) for each in late],
+        before=[tuple(each) for each in before],
         guarded=guarded,
         records=records,
         local=local,

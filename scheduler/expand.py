@@ -109,17 +109,30 @@ def unexpanded(program: Program) -> Expansion:
     )
 
 
-def expand(program: Program, places: Sequence[int | None], names: Sequence[str]) -> Expansion:
+def expand(
+    program: Program,
+    places: Sequence[int | None],
+    names: Sequence[str],
+    bandwidth: npt.NDArray[np.float64] | None = None,
+) -> Expansion:
     """Insert the transfers that ``places`` (a place per item, None where the data should decide) asks for.
 
-    ``names`` are the names of the places, the host's first.
+    ``names`` are the names of the places, the host's first; ``bandwidth`` is bytes per second from a place (row) to a
+    place (column). Of several valid replicas the one over the fastest link is copied, the host's among equals.
     """
-    return _Expander(program, places, names).expand()
+    return _Expander(program, places, names, bandwidth).expand()
 
 
 class _Expander:
-    def __init__(self, program: Program, places: Sequence[int | None], names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        places: Sequence[int | None],
+        names: Sequence[str],
+        bandwidth: npt.NDArray[np.float64] | None,
+    ) -> None:
         self.program = program
+        self.bandwidth = None if bandwidth is None else bandwidth.tolist()
         self.wanted = places
         self.names = names
         self.declared = {buffer.index: buffer for buffer in program.declared}
@@ -257,9 +270,16 @@ class _Expander:
                 self._transfer(item, buffer, index, None, place)
             self.valid[index] = valid | 1 << place
             return
-        source = HOST if valid & 1 else valid.bit_length() - 1
-        self._transfer(item, buffer, index, source, place)
+        self._transfer(item, buffer, index, self._nearest(valid, place), place)
         self.valid[index] = valid | 1 << place
+
+    def _nearest(self, valid: int, place: int) -> int:
+        """The place of the valid replica that is copied."""
+        bandwidth = self.bandwidth
+        if bandwidth is None or valid & (valid - 1) == 0:
+            return HOST if valid & 1 else valid.bit_length() - 1
+        sources = [source for source in range(len(self.names)) if valid >> source & 1]
+        return max(sources, key=lambda source: (bandwidth[source][place], -source))
 
     def _transfer(
         self,

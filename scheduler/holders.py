@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from plait.devices import GpuDevice, memory_info
+from plait.devices import GpuDevice
 from plait.errors import OutOfMemory
 from plait.scheduler.report import format_bytes
 
@@ -17,7 +17,7 @@ _MOST = 10
 
 def with_holders(error: OutOfMemory, device: GpuDevice, place: int, states: Iterable[RunState]) -> OutOfMemory:
     """The error with what the driver has left, and the ten largest arrays that runs hold on the device."""
-    free, total = memory_info(device.ordinal)
+    free, total = device.memory_info()
     held = sorted((found for state in states for found in _held(state, place)), reverse=True)
     lines = [
         f"{error}",

@@ -10,6 +10,7 @@ import numpy as np
 from plait.devices.memory import Donation
 from plait.errors import GraphError
 from plait.graph import Buffer, Program
+from plait.scheduler.deferred import Sized
 
 
 def checked_inputs(program: Program, given: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[int]]:
@@ -42,7 +43,7 @@ def checked_inputs(program: Program, given: Mapping[str, Any]) -> tuple[dict[str
 
 
 def _checked(buffer: Buffer, value: Any) -> Any:
-    if buffer.shape is None and buffer.dtype is None:
+    if (buffer.shape is None and buffer.dtype is None) or isinstance(value, Sized):
         return value
     place = f"input {buffer.name!r} (recorded at {buffer.site})"
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Callable
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,7 @@ class Dispatcher:
         self.lock = threading.Lock()
         self._queues: list[list[Any]] = [[], [], []]
         self.runs: set[RunState] = set()
+        self._with_deadline = 0  # of the runs
         self._sequence = 0
         self._bell = threading.Lock()  # rung to turn the watching lane into a serving one; guards nothing
         self._bell.acquire()
@@ -81,6 +82,8 @@ class Dispatcher:
         self._cores = usable_cores()
         self._devices: DeviceLanes | None = None
         self._closing: Callable[[], None] | None = None
+        self.now_ns: Callable[[], int] = perf_counter_ns
+        self.lanes_of_devices: type[DeviceLanes] = DeviceLanes
         self.ranges = False  # whether device items are named in the vendor's tools
         self.memory: Arbiter | None = None
 
@@ -94,7 +97,7 @@ class Dispatcher:
             for role, word in enumerate(ROLE_WORDS)
         ]
         with self.lock:
-            self._devices = DeviceLanes(self, devices, names)
+            self._devices = self.lanes_of_devices(self, devices, names)
             self.lanes += lanes
             self._queues += [[] for _ in lanes]
             self._serving += [0] * len(lanes)
@@ -112,9 +115,10 @@ class Dispatcher:
     def submit(self, state: RunState) -> None:
         """Start serving a run."""
         with self.lock:
-            state.begin_ns = perf_counter_ns()
+            state.begin_ns = self.now_ns()
             state.vtime = min((other.vtime for other in self.runs), default=0.0)
             self.runs.add(state)
+            self._with_deadline += state.deadline_ns is not None
             self.announce(state, joining=False)
             for other in self.runs:
                 if other.straight and other.priority < state.priority:
@@ -186,7 +190,7 @@ class Dispatcher:
             if not state.queued[kind]:
                 state.queued[kind] = True
                 self._sequence += 1
-                heappush(self._queues[kind], (-state.priority, state.vtime, self._sequence, state))
+                heappush(self._queues[kind], (-state.priority, state.turn(kind), self._sequence, state))
             if kind != COMPUTE or not joining or not self._serving[COMPUTE] or state.grain_ns >= COARSE_NS:
                 self._wake(kind)
             elif self._watcher is None:
@@ -228,22 +232,26 @@ class Dispatcher:
         """Tell the trio thread what it must know, once per batch."""
         over = state.over and state in self.runs
         if over:
-            state.end_ns = perf_counter_ns()
+            state.end_ns = self.now_ns()
             self.runs.discard(state)
+            self._with_deadline -= state.deadline_ns is not None
         if (over or state.has_news) and not state.mailed:
             state.mailed = True
             self._post(state)
 
     def _pick(self, kind: int) -> RunState | None:
-        """The run to serve next: the most urgent, and among equals the one that has had the least lane time."""
+        """The run to serve next: the most urgent, and among equals the one whose turn it is."""
         queue = self._queues[kind]
+        if self._with_deadline:  # what has become ready since it was queued may be more urgent than what was
+            queue[:] = [(urgency, state.turn(kind), number, state) for urgency, _, number, state in queue]
+            heapify(queue)
         while queue:
-            urgency, vtime, sequence, state = queue[0]
+            urgency, turn, sequence, state = queue[0]
             if not state.has_work(kind):
                 heappop(queue)
                 state.queued[kind] = False
-            elif vtime < state.vtime:
-                heapreplace(queue, (urgency, state.vtime, sequence, state))
+            elif turn < state.turn(kind):
+                heapreplace(queue, (urgency, state.turn(kind), sequence, state))
             else:
                 return state  # type: ignore[no-any-return]
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -17,16 +17,21 @@ import numpy.typing as npt
 from plait.devices import Device, library
 from plait.errors import PlanError
 from plait.graph import BARRIER, CALL, CONSTANT, INPUT, RESOURCE, Access, Buffer, BufferSlice, Edges, Program, WorkItem
+from plait.graph.analysis import downward_rank, upward_rank
 from plait.graph.hazards import READ
-from plait.graph.options import Options
+from plait.scheduler.assign import assign
 from plait.scheduler.bind import ON_HOST, Binder, Getter, Place, Values
+from plait.scheduler.costing import by_option, filled, known_seconds, touched_bytes
 from plait.scheduler.device_plan import IN, LAUNCH, OUT, DevicePart, device_part, transfer_call
 from plait.scheduler.expand import HOST, Expansion, Transfer, expand, unexpanded
 from plait.scheduler.explain import explain
-from plait.scheduler.place import Places, place_items
-from plait.scheduler.policies import Policy, find_policy
+from plait.scheduler.links import links
+from plait.scheduler.place import Places
+from plait.scheduler.policies import Policy, Problem, find
+from plait.scheduler.policies.costs import CostModel
 
 if TYPE_CHECKING:
+    from plait.graph.drawing import View
     from plait.scheduler.memory import MemoryUse
 
 COMPUTE, COPY, LOOP = 0, 1, 2
@@ -55,6 +60,7 @@ class Plan:
     order: IntArray
     kinds: list[int]
     cost: npt.NDArray[np.float64]
+    known_cost: npt.NDArray[np.float64] = field(repr=False)
     waits: Edges
     calls: list[Callable[..., Any]] = field(repr=False)
     getters: list[Getter] = field(repr=False)
@@ -156,6 +162,18 @@ class Plan:
         slots: list[int] = self.accesses[1].tolist()
         return slots
 
+    @functools.cached_property
+    def rest(self) -> list[float]:
+        """Per position, the seconds of the longest chain of known costs from its item's start to the end."""
+        rest: list[float] = upward_rank(self.waits, self.known_cost).tolist()
+        return rest
+
+    def slack(self, deadline: float) -> npt.NDArray[np.float64]:
+        """Per position, how much later than at its earliest an item may start for a run to end within ``deadline``
+        seconds, by known costs: float64, shape (items,); negative where it cannot."""
+        slack: npt.NDArray[np.float64] = deadline - downward_rank(self.waits, self.known_cost) - np.array(self.rest)
+        return slack
+
     @property
     def captured(self) -> bool:
         """Whether segments of it are graphs of the driver."""
@@ -185,11 +203,23 @@ class Plan:
         """In words: what runs where, in what order, and what each item waits for."""
         return explain(self)
 
+    def show(self, *, color: str | None = None, fold: bool | Collection[str] | None = None) -> View:
+        """A picture of the plan, transfers included: as ``Graph.show``, coloured also by ``"stream"``."""
+        from plait.scheduler.views import plan_view  # noqa: PLC0415  views imports this module
+
+        return plan_view(self, color, fold)
+
+    def _repr_html_(self) -> str:
+        return self.show().html
+
+    def _repr_svg_(self) -> str:
+        return self.show().svg
+
 
 @contextmanager
-def collector_paused(count: int) -> Iterator[None]:
+def collector_paused(count: int, least: int = 10_000) -> Iterator[None]:
     """Compiling makes objects by the million and no garbage, and each full collection would visit them all."""
-    pause = count >= 10_000 and gc.isenabled()
+    pause = count >= least and gc.isenabled()
     if pause:
         gc.disable()
     try:
@@ -204,24 +234,29 @@ def compile_plan(
     devices: Sequence[Device],
     streams: tuple[int, int],
     policy: str | Policy,
+    model: CostModel | None = None,
     limits: Sequence[int | None] | None = None,
 ) -> Plan:
     """Lay ``program`` over the host's ``streams`` (compute, copy) and the devices.
 
-    Each device has as many compute streams as the host. Under ``limits`` (bytes per place) items are put in an order
-    that moves few bytes, if the policy's moves more. PlanError names what cannot be placed.
+    Each device has as many compute streams as the host. ``model`` is asked for costs that items do not give. Under
+    ``limits`` (bytes per place) items are put in an order that moves few bytes, if the policy's moves more. PlanError
+    names what cannot be placed.
     """
-    chosen = find_policy(policy)
+    chosen = find(policy)
     places = Places(devices)
-    expansion = _expansion(program, places)
+    nbytes = () if model is None else touched_bytes(program)
+    expansion, placed = _expansion(program, places, chosen, streams[0], model, nbytes)
     items, edges = expansion.items, expansion.edges
     count = len(items)
-    cost = _costs(items, "host")
-    for place, device in enumerate(places.devices, 1):
-        there = np.array(expansion.places, dtype=np.int64) == place if expansion.places else None
-        if there is not None and there.any():
-            cost[there] = _costs(items, device.platform)[there]
-    order = _order(items, edges, np.asarray(chosen(edges, cost), dtype=np.float64))
+    known = known_seconds(items, "host", model, nbytes)
+    there = np.array(expansion.places, dtype=np.int64)
+    for place in np.unique(there[there > 0]).tolist():
+        on_it = known_seconds(items, places.devices[place - 1].platform, model, nbytes)
+        known[there == place] = on_it[there == place]
+    cost = filled(known)
+    urgency = chosen.order(Problem.of(cost[:, None], edges)) if placed is None else _spread_urgency(placed, expansion)
+    order = _order(items, edges, urgency)
     if limits is not None and any(limit is not None for limit in limits):
         from plait.scheduler.memory.order import memory_order  # noqa: PLC0415  which imports this package
 
@@ -258,11 +293,12 @@ def compile_plan(
         edges=edges,
         device="host",
         places=places.names,
-        policy=policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__),
+        policy=chosen.name,
         streams=streams,
         order=order,
         kinds=kinds,
         cost=cost[order],
+        known_cost=np.nan_to_num(known, nan=0.0)[order],
         waits=waits,
         calls=calls,
         getters=getters,
@@ -287,17 +323,40 @@ def rearranged(plan: Plan, *, accesses: tuple[IntArray, IntArray], **changes: An
     return replace(plan, accesses=accesses, frees=_frees(*accesses, plan.keep), straight=False, chain=False, **changes)
 
 
-def _expansion(program: Program, places: Places) -> Expansion:
-    """The program as it is if all its items run on the host, else with the transfers that devices need."""
+def _expansion(
+    program: Program,
+    places: Places,
+    policy: Policy,
+    lanes: int,
+    model: CostModel | None,
+    nbytes: Sequence[int | None],
+) -> tuple[Expansion, npt.NDArray[np.float64] | None]:
+    """The program as it is if all its items run on the host, else with the transfers that devices need; and the urgency
+    by program item that came with the placement, if there was a choice."""
     items = program.items
-    if places.host is not None and not any(_by_option(items, lambda options: options.device)):
-        return unexpanded(program)
+    if places.host is not None and not places.devices and not any(by_option(items, lambda options: options.device)):
+        return unexpanded(program), None
     asynchronous = [item.kind is CALL and is_async_callable(item.function) for item in items]
-    cost = _costs(items, places.devices[0].platform if places.devices else "host")
-    wanted = place_items(program, places, cost.tolist(), lambda item: asynchronous[item.index])
-    if not any(wanted):
-        return unexpanded(program)
-    return expand(program, wanted, places.names)
+    found = assign(program, places, policy, lambda item: asynchronous[item.index], lanes, model, nbytes)
+    if not any(found.places):
+        return unexpanded(program), found.urgency
+    bandwidth = links(places.devices)[0] if len(places.devices) > 1 else None
+    return expand(program, found.places, places.names, bandwidth), found.urgency
+
+
+def _spread_urgency(urgency: npt.NDArray[np.float64], expansion: Expansion) -> npt.NDArray[np.float64]:
+    """Urgency by program item, for the items with transfers between them: a transfer inherits that of what waits for
+    it, and what nothing waits for comes right behind what it brings."""
+    spread = np.full(len(expansion.items), -np.inf)
+    for index, item in enumerate(expansion.items):
+        if not isinstance(item, Transfer):
+            spread[index] = urgency[item.index]
+    last = expansion.edges.out_degree() == 0
+    for source, target in zip(expansion.edges.source.tolist(), expansion.edges.target.tolist(), strict=True):
+        if last[target] and isinstance(expansion.items[target], Transfer):
+            behind = spread[source]
+            spread[target] = behind if np.isinf(spread[target]) else min(spread[target], behind)
+    return spread
 
 
 def _touched_on_host(program: Program, expansion: Expansion) -> frozenset[int]:
@@ -312,29 +371,12 @@ def _touched_on_host(program: Program, expansion: Expansion) -> frozenset[int]:
     return frozenset(index for index in given if index in touched)
 
 
-def _by_option(items: Sequence[WorkItem | Transfer], get: Callable[[Options], Any]) -> list[Any]:
-    """``get`` of every item's options, asked once for each distinct options object."""
-    options = [item.options for item in items]
-    if options and options.count(options[0]) == len(options):
-        return [get(options[0])] * len(options)
-    known = {id(each): get(each) for each in {id(each): each for each in options}.values()}
-    return [known[id(each)] for each in options]
-
-
-def _costs(items: Sequence[WorkItem | Transfer], platform: str) -> npt.NDArray[np.float64]:
-    """Seconds per item; an unknown cost counts as the mean of the known ones, or as one unit if none is known."""
-    cost = np.array(_by_option(items, lambda options: options.cost_on(platform)), dtype=np.float64)
-    unknown = np.isnan(cost)
-    cost[unknown] = 1.0 if unknown.all() else cost[~unknown].mean()
-    return cost
-
-
 def _order(items: Sequence[WorkItem | Transfer], edges: Edges, urgency: npt.NDArray[np.float64]) -> IntArray:
     """Item indices, most urgent first: user priority (inherited by what an item waits for), then the policy's word."""
     count = len(items)
     if urgency.shape != (count,):
         raise PlanError(f"the policy returned {urgency.shape} urgencies for {count} items")
-    priority = np.array(_by_option(items, lambda options: options.priority), dtype=np.float64)
+    priority = np.array(by_option(items, lambda options: options.priority), dtype=np.float64)
     for values in (priority, urgency):
         _inherit(values, edges)
     return np.lexsort((np.arange(count), -urgency, -priority)).astype(np.int64)
@@ -342,7 +384,7 @@ def _order(items: Sequence[WorkItem | Transfer], edges: Edges, urgency: npt.NDAr
 
 def _by_priority(order: IntArray, items: Sequence[WorkItem | Transfer], edges: Edges) -> IntArray:
     """The same order, but what the user called more urgent first."""
-    priority = np.array(_by_option(items, lambda options: options.priority), dtype=np.float64)
+    priority = np.array(by_option(items, lambda options: options.priority), dtype=np.float64)
     _inherit(priority, edges)
     return order[np.argsort(-priority[order], kind="stable")]
 

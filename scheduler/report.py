@@ -65,8 +65,14 @@ class Report:
     spent: tuple[tuple[str, float], ...] = ()
     advice: tuple[Advice, ...] = ()
 
+    @property
+    def over_bound(self) -> float:
+        """The makespan as a multiple of the bound: 1 for a schedule that could not be shorter."""
+        return self.makespan_s / self.bound_s if self.bound_s else 1.0
+
     def __str__(self) -> str:
-        lines = [f"{self.items} items in {format_seconds(self.makespan_s)}, bound {format_seconds(self.bound_s)}"]
+        bound = f"{self.over_bound:.2f} times the bound of {format_seconds(self.bound_s)}"
+        lines = [f"{self.items} items in {format_seconds(self.makespan_s)}, {bound}"]
         for use in self.streams:
             waits = (("waits", use.wait_s), ("held back", use.memory_s + use.limit_s), ("late", use.host_s))
             more = "".join(f", {word} {format_seconds(each)}" for word, each in waits if each > 0.005 * self.makespan_s)
@@ -105,7 +111,7 @@ def build_report(trace: Trace) -> Report:
         critical_path=tuple(trace.names[index] for index in path),
         critical_path_s=float(length),
         bound_s=max(bound for _, bound in bounds),
-        copies_hidden=_hidden(records),
+        copies_hidden=hidden(records),
         peak_bytes=peak if trace.peak_bytes is None else trace.peak_bytes,
         critical_items_s=tuple(float(cost[index]) for index in path),
         bounds=bounds,
@@ -170,7 +176,8 @@ def _peak(trace: Trace) -> tuple[int, tuple[tuple[str, int], ...]]:
     )
 
 
-def _hidden(records: npt.NDArray[np.void]) -> float | None:
+def hidden(records: npt.NDArray[np.void]) -> float | None:
+    """The part of copy time in which some item computed; None without copies."""
     copies, compute = records[records["kind"] == 1], records[records["kind"] == 0]
     total = _union(copies)
     if not total:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from dataclasses import dataclass
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,16 +20,23 @@ from plait.scheduler.seeing.nesting import CURRENT
 from plait.scheduler.seeing.why import why
 from plait.scheduler.state import DONE, FAILED, RUNNING, SKIPPED, WAITING, RunState
 from plait.scheduler.trace import Trace
+from plait.tracebacks import tell_ipython
 
 if TYPE_CHECKING:
+    from plait.graph.drawing import View
     from plait.scheduler.scheduler import Scheduler
+    from plait.scheduler.watch import Display
 
 
 class Outputs(dict[str, Any]):
-    """A run's outputs by name. Under ``on_error="isolate"``: ``failed`` has the errors, ``missing`` names the rest."""
+    """A run's outputs by name. Under ``on_error="isolate"``: ``failed`` has the errors, ``missing`` names the rest.
+
+    ``run`` is the run itself where ``plait.run`` was told to trace it: it displays itself in a notebook.
+    """
 
     failed: tuple[WorkError, ...] = ()
     missing: tuple[str, ...] = ()
+    run: Run | None = None
 
 
 @dataclass(frozen=True)
@@ -170,6 +176,41 @@ class Run:
         memory = self._state.memory
         return {} if memory is None else memory.uses()
 
+    @property
+    def errors(self) -> tuple[WorkError, ...]:
+        """What has failed, once the run has ended."""
+        if self._error is None:
+            return self._outputs.failed
+        return tuple(error for error in self._error.exceptions if isinstance(error, WorkError))
+
+    def show(self, *, color: str | None = None, fold: bool | Collection[str] | None = None) -> View:
+        """The run as a page for a notebook cell or ``.save(path)``: timeline, what took longest, the graph by state.
+
+        ``color`` as in ``Graph.show``, also ``"stream"`` (where it ran) and ``"state"``; ``fold`` is for the graph.
+        While the run goes on, or without a trace, it is the graph alone.
+        """
+        from plait.scheduler.views import run_view  # noqa: PLC0415  views imports this module's neighbours
+
+        return run_view(self, color, fold)
+
+    def watch(self, display: Display | None = None) -> None:
+        """Show the run while it goes on and what became of it; returns at once.
+
+        In a notebook a picture in the cell, on a terminal a line on standard error, elsewhere nothing. Looking takes
+        at most a hundredth of the time. ``display`` is for tests and for other front ends.
+        """
+        from plait.scheduler.watch import find_display, watch_run  # noqa: PLC0415  drawing, only when wanted
+
+        chosen = display or find_display()
+        if chosen is not None:
+            self._scheduler._nursery.start_soon(watch_run, self, chosen, name="watch")
+
+    def _repr_html_(self) -> str:
+        return self.show().html
+
+    def _repr_svg_(self) -> str:
+        return self.show().svg
+
     # ---- driven by the scheduler ------------------------------------------------------------------------------
 
     async def _drive(self) -> None:
@@ -220,7 +261,7 @@ class Run:
         CURRENT.set((state, position))
         call, values = self.plan.calls[position], self._state.values
         dispatcher = self._scheduler.dispatcher
-        started = perf_counter_ns()
+        started = dispatcher.now_ns()
         error: BaseException | None = None
         try:
             args = self.plan.getters[position](values)
@@ -234,7 +275,7 @@ class Run:
             dispatcher.abandon_loop_item(state, position)
             raise
         if state.traced:
-            state.started[position], state.finished[position] = started, perf_counter_ns()
+            state.started[position], state.finished[position] = started, dispatcher.now_ns()
             state.lanes[position] = dispatcher.host_lanes
             state.measure_slot(self.plan.outs[position])
         dispatcher.settle_loop_item(state, position, error)
@@ -348,3 +389,4 @@ class Run:
     def _fail(self, error: RunFailed, stopped: tuple[str, ...]) -> None:
         error.stopped = stopped
         self._error = error
+        tell_ipython(RunFailed)

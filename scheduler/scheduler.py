@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
@@ -15,19 +18,27 @@ import trio
 from plait.devices import HOST, Device, HostDevice, bounded_blas, usable_cores
 from plait.devices import device as find_device
 from plait.devices import devices as all_devices
+from plait.devices.sim import Machine, SimDevice, SimHost, Simulation
 from plait.errors import PlaitError, PlanError
 from plait.graph import Graph, Program
+from plait.scheduler.costing import asks_for_devices, by_option
+from plait.scheduler.costs import PlannedCosts, cost_function
+from plait.scheduler.deadline import check_deadline
+from plait.scheduler.deferred import Sized
 from plait.scheduler.inputs import checked_inputs
-from plait.scheduler.lanes import Dispatcher
+from plait.scheduler.lanes import COARSE_NS, Dispatcher
+from plait.scheduler.learn import learn
 from plait.scheduler.memory import Arbiter, MemoryLimit, SpaceUse, checked_limits
 from plait.scheduler.memory.lease import Lease, leased
 from plait.scheduler.memory.usage import check_working_sets
 from plait.scheduler.place import Places
 from plait.scheduler.plan import Plan, collector_paused, compile_plan
-from plait.scheduler.policies import Policy, find_policy
+from plait.scheduler.policies import Policy, find
+from plait.scheduler.policies.costs import CostModel
 from plait.scheduler.run import Outputs, Run
 from plait.scheduler.seeing.observe import Observer
 from plait.scheduler.state import RunState
+from plait.scheduler.virtual_lanes import VirtualDispatcher
 
 COPY_STREAMS = 2
 _ON_ERROR = ("stop", "isolate")
@@ -47,15 +58,21 @@ class Scheduler:
         limits: list[int | None] | None = None,
         observer: Observer | None = None,
         ranges: bool = False,
+        costs: CostModel | None = None,
+        simulation: Simulation | None = None,
     ) -> None:
         self._devices = devices
         self.observer = observer or Observer()
         self.observer.devices = lambda: self._devices or ()
+        self.simulation = simulation
         self._has_lanes = False
         self._policy = policy
         self._on_error = on_error
         self._traced = trace
         self._nursery = nursery
+        self._costs = costs
+        self._planned: Any = costs if simulation is None else PlannedCosts(simulation.machine)
+        self._learnt: WeakKeyDictionary[Plan, int] = WeakKeyDictionary()  # how much was known when it was made
         self._token = trio.lowlevel.current_trio_token()
         self._mail: deque[RunState] = deque()
         self._mail_sent = False
@@ -63,17 +80,24 @@ class Scheduler:
         self._failed: set[Run] = set()  # failed, and nobody has seen it yet
         self._grains: WeakKeyDictionary[Plan, int] = WeakKeyDictionary()
         self._closed = False
-        host = next((device for device in devices or () if isinstance(device, HostDevice)), HOST.devices()[0])
+        self._serials = itertools.count()
+        known: Any = (device for device in devices or () if isinstance(device, HostDevice | SimHost))
+        host = next(known, HOST.devices()[0])
         self._compute = [host.stream(name=f"host/compute:{k}") for k in range(streams)]
         self._copy = [host.stream(kind="copy", name=f"host/copy:{k}") for k in range(COPY_STREAMS)]
         self.stream_names = [*(stream.name for stream in [*self._compute, *self._copy]), "loop"]
-        self.dispatcher = Dispatcher(self._compute, self._copy, self._post, self._crowd)
+        self.dispatcher: Dispatcher = (
+            Dispatcher(self._compute, self._copy, self._post, self._crowd)
+            if simulation is None
+            else VirtualDispatcher(simulation, self._compute, self._copy, self._post, nursery)
+        )
         self.dispatcher.ranges = ranges
         self._bound: AbstractContextManager[None] | None = None
         self._sizes: WeakKeyDictionary[Plan, list[int]] = WeakKeyDictionary()
         self._limits = limits
         if limits is not None:
             self.dispatcher.memory = Arbiter(Places(self.devices).names, limits, self.dispatcher.look_again)
+            self.dispatcher.memory.now_ns = self.dispatcher.now_ns
 
     @property
     def memory(self) -> dict[str, SpaceUse]:
@@ -92,18 +116,24 @@ class Scheduler:
         return self._devices
 
     def compile(self, graph: Graph | nx.DiGraph[Any]) -> Plan:
-        """The plan of ``graph`` for this scheduler's devices; the same plan again while the graph is unchanged."""
+        """The plan of ``graph`` for this scheduler's devices; the same plan again while the graph is unchanged, and
+        while no cost of a kernel, device kind or size has come to be known that was not.
+        """
         if not isinstance(graph, Graph):
             graph = Graph.from_networkx(graph)
         with collector_paused(len(graph.items)):
             program = graph.program()
             plan = graph.plans.get(self)
-            if not isinstance(plan, Plan) or plan.program is not program:
+            known = self._costs.generation if self._costs is not None else 0
+            if not isinstance(plan, Plan) or plan.program is not program or self._learnt[plan] != known:
                 began = perf_counter()
                 streams = len(self._compute), len(self._copy)
-                limits = self._limits
-                plan = compile_plan(program, self._needed(program), streams, self._policy, limits)
+                needed = self._needed(program)
+                plan = compile_plan(program, needed, streams, self._policy, self._planned, self._limits)
+                if self._limits is not None:
+                    check_working_sets(plan, self._limits)
                 graph.plans[self] = plan
+                self._learnt[plan] = known
                 self.observer.compiled(graph.name, len(plan.calls), perf_counter() - began)
         return plan
 
@@ -115,29 +145,40 @@ class Scheduler:
         *,
         priority: int = 0,
         timeout: float | None = None,
+        deadline: float | None = None,
         on_error: str | None = None,
         debug: str | None = None,
         **named: Any,
     ) -> Run:
         """Start a run and return at once. Inputs come by keyword, or in a mapping where a name is not free.
 
-        ``timeout`` is in seconds; a larger ``priority`` is served first. ``debug="synchronous"`` waits for each device
-        item before the next is enqueued, so that an error names the item that made it. GraphError for wrong inputs,
-        before anything runs; PlaitError after the scheduler has closed.
+        ``timeout`` is in seconds; a larger ``priority`` is served first. ``deadline``, in seconds from now, is when the
+        run should be done: of runs with one priority those with deadlines are served first, least slack before more; it
+        stops nothing. ``debug="synchronous"`` waits for each device item before the next is enqueued, so that an error
+        names the item that made it. GraphError for wrong inputs and PlanError for a deadline that, by the costs that
+        are known, cannot be met, before anything runs; PlaitError after the scheduler has closed.
         """
         if self._closed:
             raise PlaitError("this scheduler is closed: start runs inside its `async with` block")
         if timeout is not None and not timeout > 0:
             raise PlaitError(f"timeout must be a positive number of seconds, not {timeout!r}")
+        if deadline is not None and not 0 < deadline < math.inf:
+            raise PlaitError(f"deadline must be a positive number of seconds, not {deadline!r}")
         plan = runnable if isinstance(runnable, Plan) else self.compile(runnable)
         if plan.streams != (len(self._compute), len(self._copy)):
             raise PlanError("this plan was compiled for other streams: compile it with this scheduler")
+        if deadline is not None:
+            check_deadline(plan, deadline)
         if self._limits is not None:
             if plan.captured:
                 raise PlanError("a captured plan keeps its device memory, so it cannot run under a memory_limit")
-            check_working_sets(plan, self._limits)
+            if plan not in self._sizes:
+                check_working_sets(plan, self._limits)
         joined = self._joined(plan)
-        bound, donated = checked_inputs(plan.program, {**(inputs or {}), **named})
+        given = {**(inputs or {}), **named}
+        if self.simulation is not None:
+            given = self._simulated_inputs(plan, given, debug)
+        bound, donated = checked_inputs(plan.program, given)
         isolate, synchronous = _checked_on_error(on_error or self._on_error) == "isolate", _checked_debug(debug)
         with self.dispatcher.lock if self.dispatcher.memory is not None else contextlib.nullcontext():
             state = RunState(
@@ -147,12 +188,17 @@ class Scheduler:
                 isolate=isolate,
                 traced=self._traced,
                 synchronous=synchronous,
-                grain_ns=self._grains.get(plan, 0),
+                grain_ns=self._grains.get(plan, 0) if self.simulation is None else COARSE_NS,
                 donated=donated,
                 arbiter=self.dispatcher.memory,
                 sizes=self._sizes.get(plan),
             )
         state.joins = joined
+        if deadline is not None:
+            state.deadline_ns = int(deadline * 1e9)
+        state.serial = next(self._serials)
+        if isinstance(self.dispatcher, VirtualDispatcher):
+            self.dispatcher.estimate(state)
         run = Run(self, plan, state, timeout)
         self._runs[state] = run
         plan.program.graph.running += 1
@@ -160,9 +206,19 @@ class Scheduler:
         self._nursery.start_soon(run._drive, name=f"run of {plan.program.graph.name}")
         return run
 
+    def _simulated_inputs(self, plan: Plan, given: dict[str, Any], debug: str | None) -> dict[str, Any]:
+        """What a run on a simulated machine is given: a dry one needs no values, only the sizes that are declared."""
+        assert self.simulation is not None
+        if debug is not None:
+            raise PlanError(f"debug={debug!r} is for real devices: on a simulated one every item's error names it")
+        if not self.simulation.machine.dry:
+            return given
+        memory = self.simulation.host.memory
+        return {name: Sized(memory, buffer.nbytes or 0) for name, buffer in plan.program.inputs.items()} | given
+
     def _needed(self, program: Program) -> tuple[Device, ...]:
         """The devices to compile for: a program that asks for none needs no GPU to be looked for."""
-        if self._devices is None and all(item.options.device in (None, "host") for item in program.items):
+        if self._devices is None and not any(by_option(program.items, asks_for_devices)):
             return (HOST.devices()[0],)
         return self.devices
 
@@ -214,6 +270,8 @@ class Scheduler:
         """A run has ended."""
         del self._runs[run._state]
         self._grains[run.plan] = run._state.grain_ns
+        if self._costs is not None and self._traced:
+            learn(self._costs, run)
         if run._state.memory is not None and run._error is None:
             self._sizes[run.plan] = run._state.memory.sizes
         if run._error is not None and not run._observed:
@@ -280,7 +338,7 @@ class Scheduler:
 @asynccontextmanager
 async def open_scheduler(
     *,
-    devices: str | Device | Iterable[str | Device] = "all",
+    devices: str | Device | Machine | Iterable[str | Device] = "all",
     streams: int = 4,
     policy: str | Policy = "critical-path",
     memory_limit: MemoryLimit = None,
@@ -289,8 +347,14 @@ async def open_scheduler(
     stall_after: float | None = None,
     telemetry: bool | str = False,
     ranges: bool = False,
+    costs: CostModel | str | os.PathLike[str] | None = None,
 ) -> AsyncIterator[Scheduler]:
     """A scheduler over ``devices`` ("all", a name, or several) with ``streams`` compute streams on each.
+
+    ``devices`` may also be a simulated machine (``plait.machine``): runs then take virtual time, which is that of a
+    ``trio.testing.MockClock`` if trio runs under one.
+    ``costs`` is what items took before, or a JSON file of that: it is asked for the cost of items that give none and
+    learns from every traced run; a file is written when the scheduler closes.
 
     ``memory_limit``: the most bytes (an int) or the largest fraction of a device's memory (a float) that runs may hold,
     for each GPU, or for the host where there is no other device; or a mapping from device names to such. The caller's
@@ -307,32 +371,54 @@ async def open_scheduler(
     """
     if not isinstance(streams, int) or isinstance(streams, bool) or not 1 <= streams <= 250:
         raise PlanError(f"streams must be an integer from 1 to 250, not {streams!r}")
-    find_policy(policy)
+    find(policy)
     _checked_on_error(on_error)
+    simulation = Simulation(devices) if isinstance(devices, Machine) else None
+    if simulation is not None:
+        cost_function(simulation.machine.costs)  # a wrong one should fail here
+        if costs is not None:
+            raise PlanError("what items take on a simulated machine comes with it: plait.machine(..., costs=...)")
+    chosen = _chosen(devices) if simulation is None else simulation.devices
+    model = costs if costs is None or isinstance(costs, CostModel) else CostModel.load(costs)
     observer = Observer(stall_after, telemetry)
-    chosen, limits = _chosen(devices), None
+    limits = None
     if memory_limit is not None:
         chosen = all_devices() if chosen is None else chosen
         limits = checked_limits(memory_limit, chosen, Places(chosen).names)
+        if simulation is not None and limits[0] is not None:
+            raise PlanError("a simulated host has nowhere to move to: give memory_limit for its devices")
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        scheduler = Scheduler(chosen, streams, policy, on_error, trace, nursery, limits, observer, ranges)
+        scheduler = Scheduler(
+            chosen, streams, policy, on_error, trace, nursery, limits, observer, ranges, model, simulation
+        )
         try:
             yield scheduler
         except BaseException as error:
             failure = error
             nursery.cancel_scope.cancel()
     await scheduler._close()
+    if model is not None and not isinstance(costs, CostModel | None) and trace:
+        with contextlib.nullcontext() if failure is None else contextlib.suppress(OSError):  # the first error counts
+            model.save(costs)
     if failure is not None:
         raise failure
     scheduler._raise_unseen()
 
 
-def _chosen(devices: str | Device | Iterable[str | Device]) -> tuple[Device, ...] | None:
+def _chosen(devices: str | Device | Machine | Iterable[str | Device]) -> tuple[Device, ...] | None:
+    assert not isinstance(devices, Machine)
     if isinstance(devices, str) and devices.lower() == "all":
         return None
     wanted = [devices] if isinstance(devices, str | Device) else list(devices)
-    return tuple(find_device(each) if isinstance(each, str) else each for each in wanted)
+    found = tuple(find_device(each) if isinstance(each, str) else each for each in wanted)
+    for device in found:
+        if isinstance(device, SimDevice):
+            raise PlanError(
+                f"{device.name} is simulated and runs nothing beside real devices: open the scheduler with "
+                "devices=plait.machine(...)"
+            )
+    return found
 
 
 def _checked_on_error(on_error: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import copy
 from array import array
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 WAITING, RUNNING, DONE, FAILED, SKIPPED = 0, 1, 2, 3, 4
 MOST_DEMOTIONS = 4
+FIRST = 2.0**62  # nanoseconds: more than any lane time or clock
 MOST_WAITING = 16  # ready items of one kind that wait for memory, before others are asked
 STATUS_WORDS = ("waiting", "running", "done", "failed", "skipped")
 
@@ -77,6 +79,7 @@ class RunState:
         kinds = 3 if plan.on_device is None else 3 * len(plan.places)
         self.lane_kinds = (COMPUTE, COPY, *range(3, kinds))
         self.ready: list[list[int]] = [[] for _ in range(kinds)]
+        self.fresh: list[int] | None = None  # kinds that something became ready of, if someone wants to know
         self.flight = None if plan.on_device is None else Flight(self, plan.on_device)
         self.failed_at = -1
         self.errors: list[tuple[int, BaseException, int]] = []
@@ -87,7 +90,10 @@ class RunState:
         self.outputs_done: list[str] = []
         self.group_use = dict.fromkeys(plan.program.group_limits, 0)
         self.group_wait: dict[str, list[int]] = {}
+        self.simulated_cores = 0  # of a simulated host, whose traces hold nothing of this computer
+        self.serial = 0  # of all runs of its scheduler, in the order in which they were started
         self.vtime = 0.0
+        self.deadline_ns: int | None = None  # after the run's begin
         self.queued = [False] * kinds
         self.mailed = False
         self.begin_ns = self.end_ns = 0
@@ -244,8 +250,7 @@ class RunState:
             self.group_use[name] -= 1
             waiting = self.group_wait.get(name)
             if waiting:
-                freed = heappop(waiting)
-                heappush(self.ready[self.plan.kinds[freed]], freed)
+                self.make_ready(heappop(waiting))
 
     def settle(self, position: int, dead: list[Any]) -> None:
         """An item is done: its successors lose a wait; values that nobody needs any more move to ``dead``."""
@@ -266,14 +271,26 @@ class RunState:
             if not left:
                 self.outputs_done.append(name)
 
-    def take_wait(self, successors: list[int]) -> None:
+    def take_wait(self, successors: Sequence[int]) -> None:
         """Items lose a wait; who has none left is ready."""
-        pending, status, kinds = self.pending, self.status, self.plan.kinds
+        pending, status = self.pending, self.status
         for successor in successors:
             left = pending[successor] - 1
             pending[successor] = left
             if not left and status[successor] == WAITING:
-                heappush(self.ready[kinds[successor]], successor)
+                self.make_ready(successor)
+
+    def make_ready(self, position: int) -> None:
+        """An item may start."""
+        kind = self.plan.kinds[position]
+        heappush(self.ready[kind], position)
+        if self.fresh is not None:
+            self.fresh.append(kind)
+
+    def look_at(self, kind: int) -> None:
+        """A lane of that kind has something to do other than an item."""
+        if self.fresh is not None:
+            self.fresh.append(kind)
 
     def release(self, position: int, dead: list[Any]) -> None:
         """Give up the item's uses of its slots."""
@@ -369,6 +386,18 @@ class RunState:
         if self.memory is not None:
             return bool(self.memory.moves[kind]) or self._may_look(kind)
         return kind < len(self.ready) and bool(self.ready[kind])
+
+    def turn(self, kind: int) -> float:
+        """What runs of one priority are served by, smallest first: a run with a deadline by the latest moment at which
+        its next item may start, ahead of those without, which share by the lane time they have had."""
+        if self.deadline_ns is None:
+            return self.vtime
+        if self.straight:
+            position = min(self.cursor, len(self.plan.calls) - 1)
+        else:
+            position = self.ready[kind][0] if self.ready[kind] else -1
+        rest = self.plan.rest[position] if position >= 0 else 0.0
+        return self.begin_ns + self.deadline_ns - rest * 1e9 - FIRST
 
     @property
     def has_news(self) -> bool:

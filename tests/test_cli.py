@@ -55,6 +55,24 @@ def test_run_prints_a_summary_and_writes_a_trace(program, capsys):
     assert {"host/compute:0", "host/compute:1", "host/copy:0", "loop"} <= lanes
 
 
+def test_costs_are_kept_and_the_bound_is_shown(program, capsys):
+    arguments = [
+        "run",
+        program,
+        "--input",
+        "a=a.npy",
+        "--costs",
+        "costs.json",
+        "--policy",
+        "fifo+heft",
+        "--deadline",
+        "60",
+    ]
+    assert main(arguments) == 0
+    assert "times the bound of" in capsys.readouterr().out
+    assert [entry["kernel"] for entry in json.loads(Path("costs.json").read_text())["costs"]] == ["sum"]
+
+
 def test_a_function_is_built_from_inputs_and_a_digraph_runs(program, capsys):
     assert main(["run", f"{program}:build", "--input", "size=3", "--input", "scale=2"]) == 0
     assert "output ones: array (3,) float64, 2 to 2" in capsys.readouterr().out
@@ -78,6 +96,8 @@ def test_a_function_is_built_from_inputs_and_a_digraph_runs(program, capsys):
         (["run", "program.py", "--input", "a=a.npy", "--streams", "0"], "streams must be"),
         (["run", "program.py", "--input", "a=a.npy", "--trace", "nowhere/t.json"], "there is no folder 'nowhere'"),
         (["run", "program.py", "--input", "a=a.npy", "--timeout", "-1"], "timeout must be"),
+        (["run", "program.py", "--input", "a=a.npy", "--deadline", "-1"], "deadline must be"),
+        (["run", "program.py", "--input", "a=a.npy", "--costs", "program.py"], "program.py is no cost model"),
     ],
 )
 def test_a_mistake_is_one_line(program, capsys, arguments, says):

@@ -133,3 +133,29 @@ def test_networkx_dag_runs_unchanged(tmp_path: Path) -> None:
     expected = {"sentence": "longest word: 'quick'; most frequent: 'the'"}
     assert plait.run(load("networkx_plain")["dag"]) == expected
     assert expected["sentence"] in plait_run(source, cwd=tmp_path)
+
+
+# ---- out of core --------------------------------------------------------------------------------------------------
+
+
+def test_out_of_core_multiplies_files_in_less_memory_than_they_take(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    a, b = random.random((500, 430)), random.random((430, 390))
+    np.save(tmp_path / "a.npy", a)
+    np.save(tmp_path / "b.npy", b)
+    command = [
+        sys.executable,
+        str(EXAMPLES / "out_of_core.py"),
+        "a.npy",
+        "b.npy",
+        "c.npy",
+        "--memory",
+        "1",
+        "--tile",
+        "64",
+    ]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "c.npy"), a @ b)
+    assert "4 MiB of matrices, 1 MiB allowed, 1 MiB held at most" in done.stdout
+    assert "moved to make room: 0 MiB out" not in done.stdout

@@ -56,12 +56,14 @@ def _copy(source: Path, target: Path) -> None:
 
 def test_the_wheel_holds_every_module_and_the_type_marker(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
+    assert "plait/devices/sim/machines/8xh100.json" in names
     for module in modules():
         path = module.replace(".", "/")
         assert f"{path}.py" in names or f"{path}/__init__.py" in names, (
             f"{module} is missing: name it in pyproject.toml"
         )
     assert "plait/py.typed" in names
+    assert {"plait/graph/drawing/view.css", "plait/graph/drawing/view.js"} <= names
     assert all(name.startswith(("plait/", "plait-")) for name in names)
 
 

@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from plait.cli import bench, devices, run, show, stress, trace
+from plait.cli import bench, devices, run, show, simulate, stress, trace
 from plait.errors import PlaitError, RunFailed
 
-_COMMANDS = (devices, run, show, trace, bench, stress)
+_COMMANDS = (devices, run, show, trace, simulate, bench, stress)
 
 
 def parser() -> argparse.ArgumentParser:

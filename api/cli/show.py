@@ -1,4 +1,4 @@
-"""``plait show``: the graph of a file as text or Mermaid, and its plan in words."""
+"""``plait show``: the graph of a file as a picture, text or Mermaid, and its plan in words."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ def add_to(commands: Any) -> None:
     parser.add_argument("file", metavar="FILE[:NAME]")
     parser.add_argument("--input", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--mermaid", action="store_true", help="print the graph as a Mermaid flowchart")
+    parser.add_argument("--save", metavar="OUT.html", help="save the graph as a page (.svg: the picture alone)")
     parser.set_defaults(command_main=main)
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the graph or its plan; nothing runs."""
+    """Print or save the graph, or print its plan; nothing runs."""
     graph, _ = load_graph(options.file, parse_inputs(options.input))
     program = graph.program()
-    if options.mermaid:
+    if options.save:
+        graph.show().save(options.save)
+    elif options.mermaid:
         print(to_mermaid(program))
     else:
         print(compile_plan(program, (device("host"),), (default_streams(), 2), "critical-path").explain())

@@ -16,7 +16,7 @@ from plait.devices.gpu.copies import Copier
 from plait.devices.gpu.describe import GpuDescription
 from plait.devices.gpu.event import GpuEvent
 from plait.devices.gpu.foreign import Foreign, stream_pointer
-from plait.devices.gpu.memory import GpuAllocator
+from plait.devices.gpu.memory import GpuAllocator, memory_info
 from plait.devices.gpu.probe import describe
 from plait.devices.gpu.queue import LaunchQueue
 from plait.devices.gpu.stream import GpuStream
@@ -176,6 +176,10 @@ class GpuDevice:
         if isinstance(error, DeviceLost) and self.error is None:
             self.error = error
         return error
+
+    def memory_info(self) -> tuple[int, int]:
+        """Free and total bytes by the driver; (0, 0) if it does not answer."""
+        return memory_info(self.ordinal)
 
     def check(self) -> None:
         """Raise the error that the device was lost by, unless the driver answers again (someone has reset it)."""

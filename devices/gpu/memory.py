@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from plait.devices.blocks import Counts, checked_request, checked_view
-from plait.devices.gpu import driver
+from plait.devices.gpu import driver, managed
 from plait.devices.mark import mark_of
 from plait.devices.protocol import Block, Stream
 from plait.errors import DeviceError, OutOfMemory
@@ -40,6 +40,28 @@ class GpuBlock:
         dims, kind, _ = checked_view(shape, dtype, self.nbytes)
         return self._allocator.view(self._memory, self.address, dims, kind)
 
+    def prefetch(self, stream: Stream, *, to: str = "device") -> None:
+        """Managed memory: bring the pages to the ``"device"`` or the ``"host"``, in the order of ``stream``."""
+        managed.prefetch(self._managed(), self.address, self.nbytes, stream, to)
+
+    def advise(self, advice: str, *, of: str = "device") -> None:
+        """Managed memory: how the pages are used on the ``"device"`` or the ``"host"``.
+
+        ``"read mostly"`` lets each keep a copy, ``"stay"`` prefers them there, ``"reached from"`` maps them there;
+        ``"not read mostly"``, ``"stay anywhere"`` and ``"not reached from"`` take that back.
+        """
+        managed.advise(self._managed(), self.address, self.nbytes, advice, of)
+
+    def _managed(self) -> GpuDevice:
+        if self._allocator.space != "managed":
+            raise DeviceError(
+                f"{self._allocator.space} memory stays where it is: only blocks of memory('managed') move between "
+                "host and device"
+            )
+        if self._freed:
+            raise DeviceError(f"{self!r} has been freed")
+        return self._allocator.device
+
 
 class GpuAllocator:
     """One memory space of a GPU, counted. May be used from any thread.
@@ -52,7 +74,7 @@ class GpuAllocator:
         if space not in _SPACES:
             raise DeviceError(f"a GPU's memory space is one of {', '.join(_SPACES)}, not {space!r}")
         self.space = space
-        self._device = device
+        self.device = device
         # Guards the figures below: blocks are allocated and freed from any thread.
         self._lock = threading.RLock()
         self._counts = Counts()
@@ -66,7 +88,7 @@ class GpuAllocator:
         cupy = driver.cupy()
         room = nbytes + (alignment if alignment > _ALIGNED else 0)
         try:
-            with cupy.cuda.Device(self._device.ordinal):
+            with cupy.cuda.Device(self.device.ordinal):
                 if stream is None:
                     memory = _raw(self.space, room)
                 else:
@@ -105,7 +127,7 @@ class GpuAllocator:
         if self.space == "pinned":
             count = math.prod(shape)
             return np.frombuffer(memory, dtype, count, offset).reshape(shape) if count else np.empty(shape, dtype)
-        with driver.cupy().cuda.Device(self._device.ordinal):
+        with driver.cupy().cuda.Device(self.device.ordinal):
             return driver.cupy().ndarray(shape, dtype, memory + offset)
 
     def _release(self, block: GpuBlock) -> None:
@@ -115,13 +137,13 @@ class GpuAllocator:
         del memory  # outside the lock: it may call the driver
 
     def _refused(self, error: BaseException, nbytes: int) -> BaseException:
-        found = driver.translated(error, self._device.name, f"allocating {nbytes} bytes")
+        found = driver.translated(error, self.device.name, f"allocating {nbytes} bytes")
         if not isinstance(found, OutOfMemory):
-            return self._device.noted(found)
+            return self.device.noted(found)
         figures = self.statistics()
-        free, total = memory_info(self._device.ordinal)
+        free, total = memory_info(self.device.ordinal)
         return OutOfMemory(
-            f"{self._device.name} cannot serve {nbytes} bytes of {self.space} memory: {figures['in_use']} bytes in use "
+            f"{self.device.name} cannot serve {nbytes} bytes of {self.space} memory: {figures['in_use']} bytes in use "
             f"in {figures['blocks']} blocks of this allocator, {free} of the device's {total} bytes free; "
             f"peak {figures['peak']}, largest block so far {figures['largest']}"
         )

@@ -51,6 +51,8 @@ class HostAllocator:
     to a NUMA ``node``; else a page lies on the node of the thread that touches it first.
     """
 
+    block_class = HostBlock
+
     def __init__(self, space: str = "pageable", *, node: int | None = None, limit_bytes: int | None = None) -> None:
         if limit_bytes is not None and limit_bytes < 0:
             raise DeviceError(f"a memory limit cannot be {limit_bytes} bytes")
@@ -84,7 +86,7 @@ class HostAllocator:
                 self._asked -= nbytes
                 raise self._exhausted(nbytes) from error
         start = -int(raw.ctypes.data) % alignment
-        block = HostBlock(self, raw[start : start + nbytes])
+        block = self.block_class(self, raw[start : start + nbytes])
         with self._lock:
             self._asked -= nbytes
             self._counts.took(nbytes)

@@ -8,6 +8,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from plait.devices.elements import element, matching, writable
 from plait.devices.host.event import HostEvent
 from plait.devices.host.workers import BLOCKED, IDLE, READY, WorkerPool, uninterrupted
 from plait.devices.mark import Mark, mark_of
@@ -77,16 +78,11 @@ class HostStream:
         """Copy ``source`` into ``target``, of the same shape and dtype; strided, overlapping and empty ones
         are fine.
         """
-        to, read = self._writable(target, "copy"), np.asarray(source)
-        if to.shape != read.shape:
-            raise DeviceError(f"copy on stream {self.name}: the source has shape {read.shape}, the target {to.shape}")
-        if to.dtype != read.dtype:
-            raise DeviceError(f"copy on stream {self.name}: the source has dtype {read.dtype}, the target {to.dtype}")
-        self.enqueue(np.copyto, to, read)
+        self.enqueue(np.copyto, *matching(target, source, self.name))
 
     def fill(self, target: Any, value: Any) -> None:
         """Set every element of ``target`` to ``value``."""
-        to = self._writable(target, "fill")
+        to = writable(target, "fill", self.name)
         self.enqueue(np.copyto, to, self.element(value, to.dtype))
 
     @uninterrupted
@@ -154,28 +150,9 @@ class HostStream:
     def _refusal(self) -> DeviceError:
         return DeviceError(f"stream {self.name} is closed")
 
-    def _writable(self, target: Any, what: str) -> np.ndarray[Any, Any]:
-        if not isinstance(target, np.ndarray):
-            raise DeviceError(
-                f"{what} on stream {self.name}: the target must be a NumPy array, not {type(target).__name__}"
-            )
-        if not target.flags.writeable:
-            raise DeviceError(f"{what} on stream {self.name}: the target is read-only")
-        return target
-
     def element(self, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-        """The value as one element; across kinds (0 for a bool, 2.0 for an int) only if it stays the same."""
-        element = np.zeros((), dtype)
-        try:
-            try:
-                np.copyto(element, value)
-            except TypeError:
-                element[()] = value
-                if element != value:
-                    raise
-        except (TypeError, ValueError, OverflowError) as error:
-            raise DeviceError(f"fill on stream {self.name}: {value!r} does not fit {dtype}: {error}") from error
-        return element
+        """The value as one element for ``fill``; DeviceError if the dtype cannot hold it."""
+        return element(value, dtype, self.name)
 
     # What follows is for the pool's workers and for marks.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from plait.scheduler.deferred import SIMULATED
 
 if TYPE_CHECKING:
     from plait.scheduler.memory.residency import Residency
@@ -64,6 +65,8 @@ def roots(value: Any) -> Iterator[Any]:
     """The objects that own the bytes of every array in ``value``: base arrays, or a device's memory objects."""
     if isinstance(value, np.ndarray):
         yield root_of(value)
+    elif isinstance(value, SIMULATED):
+        yield value
     elif isinstance(value, list | tuple):
         for part in value:
             yield from roots(part)
@@ -81,7 +84,7 @@ def copied_bytes(value: Any) -> int:
         return sum(map(copied_bytes, value))
     if isinstance(value, dict):
         return sum(map(copied_bytes, value.values()))
-    found = getattr(value, "nbytes", 0) if hasattr(value, "shape") else 0
+    found = getattr(value, "nbytes", 0) if hasattr(value, "shape") or isinstance(value, SIMULATED) else 0
     return int(found) if isinstance(found, int | np.integer) else 0
 
 
@@ -98,6 +101,8 @@ def root_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def root_bytes(root: Any, value: Any) -> int:
     """Bytes that go when the root goes; none for a mapped file."""
+    if isinstance(root, SIMULATED):
+        return root.nbytes
     if isinstance(root, np.ndarray):
         return 0 if isinstance(root.base, mmap.mmap) else int(root.nbytes)
     if getattr(value, "nbytes", None) is not None and getattr(value, "base", None) is None:
@@ -115,6 +120,8 @@ def movable(value: Any, root: Any) -> bool:
             and not value.dtype.hasobject
             and _in_memory_order(root).flags.c_contiguous
         )
+    if isinstance(root, SIMULATED):
+        return True
     return hasattr(value, "__cuda_array_interface__") and getattr(value, "base", value) is None
 
 

@@ -10,7 +10,7 @@ Every method is called with the dispatcher's lock held, and none waits or copies
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappush
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import OutOfMemory
@@ -43,6 +43,7 @@ class Arbiter:
         self._number = 0
         self.lost: set[int] = set()
         self.alike = Alike()
+        self.now_ns: Callable[[], int] = perf_counter_ns
 
     def open(self, state: RunState, sizes: list[int] | None) -> Residency:
         """Count a run from now on."""
@@ -116,6 +117,7 @@ class Arbiter:
         self.spaces[move.allocation.place].moving += 1
         owner.state.active += 1
         owner.moves[move.kind].append(move)
+        owner.state.look_at(move.kind)
         self._announce(owner.state)
 
     def undo(self, move: Move) -> None:
@@ -260,10 +262,10 @@ class Arbiter:
             self._take_turns()
             for state, residency in list(self.runs.items()):
                 waiting = False
-                for kind, positions in enumerate(residency.waiting):
+                for positions in filter(None, residency.waiting):
+                    waiting = True
                     for position in positions:
-                        heappush(state.ready[kind], position)
-                    waiting = waiting or bool(positions)
+                        state.make_ready(position)
                     positions.clear()
                 if waiting and not state.stopping:
                     self._announce(state)
@@ -332,7 +334,7 @@ class Arbiter:
             heap = owner.waiting[owner.state.plan.kinds[claim.position]]
             if claim.position in heap:
                 heap.remove(claim.position)
-                heappush(owner.state.ready[owner.state.plan.kinds[claim.position]], claim.position)
+                owner.state.make_ready(claim.position)
             self._announce(owner.state)
         self.changed = True
         return True

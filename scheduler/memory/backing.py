@@ -28,9 +28,9 @@ class Original:
 
 @dataclass(frozen=True, slots=True)
 class OnHost:
-    """A device's bytes as a host array."""
+    """A device's bytes as a host array, or as what stands for one in a simulation."""
 
-    array: np.ndarray[Any, Any]
+    array: Any
 
 
 Backing = Filled | Original | OnHost | Extent

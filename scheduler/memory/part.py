@@ -65,6 +65,7 @@ def _part(plan: Plan) -> MemoryPart:
     places: list[tuple[int, ...]] = []
     at: list[list[int]] = [[] for _ in plan.places]
     users: list[list[int]] = [[] for _ in range(slots)]
+    same: dict[tuple[int, ...], tuple[int, ...]] = {}  # there are few different ones
     for position, index in enumerate(plan.order.tolist()):
         item = expansion.items[index]
         mine = tuple(slot for slot in touched[offsets[position] : offsets[position + 1]] if slot not in resources)
@@ -81,7 +82,7 @@ def _part(plan: Plan) -> MemoryPart:
         changed.append(tuple(slot for slot in dict.fromkeys(written) if slot not in new and slot not in resources))
         uses.append(tuple(slot for slot in mine if slot not in new))
         spaces = tuple(sorted({place[slot] for slot in (*mine, *new)}))
-        places.append(spaces)
+        places.append(same.setdefault(spaces, spaces))
         for space in spaces:
             at[space].append(position)
         for slot in mine:

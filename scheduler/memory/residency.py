@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from plait.graph import BUFFER, CONSTANT, INPUT
+from plait.scheduler.deferred import Sized
 from plait.scheduler.expand import HOST, Transfer
 from plait.scheduler.memory.allocation import (
     AWAY,
@@ -244,13 +244,13 @@ class Residency:
                 for allocation in missing:
                     if allocation.state == AWAY:
                         arbiter.bring_in(allocation)
-                self.stalled.setdefault(position, (perf_counter_ns(), sum(wanted.values())))
+                self.stalled.setdefault(position, (self.arbiter.now_ns(), sum(wanted.values())))
                 return False
         if claim is None and lead:
             arbiter.claim(self, position)
         if position in self.granted:
             return True
-        self.stalled.setdefault(position, (perf_counter_ns(), sum(wanted.values())))
+        self.stalled.setdefault(position, (self.arbiter.now_ns(), sum(wanted.values())))
         return False
 
     def grant(self, position: int, promised: dict[int, int], guess: bool) -> None:
@@ -258,7 +258,7 @@ class Residency:
         self.granted[position] = Grant(promised, guess)
         since, nbytes = self.stalled.pop(position, (0, 0))
         if since:
-            self.state.stalls.append((since, perf_counter_ns(), nbytes))
+            self.state.stalls.append((since, self.arbiter.now_ns(), nbytes))
         for place, nbytes in promised.items():
             space = self.arbiter.spaces[place]
             space.reserved += nbytes
@@ -324,7 +324,7 @@ class Residency:
     def _back(self, item: Transfer) -> None:
         """A device's copy of what the caller holds on the host anyway need not be copied back to make room."""
         allocation, source = self.held[item.target_slot], self.state.values[item.source_slot]
-        if allocation is None or not isinstance(source, np.ndarray) or self.held[item.source_slot] is not None:
+        if allocation is None or not isinstance(source, np.ndarray | Sized) or self.held[item.source_slot] is not None:
             return
         if any(id(root) in self._external for root in roots(source)):
             allocation.backing = OnHost(source)

@@ -49,8 +49,8 @@ def build_trace(plan: Plan, state: RunState, streams: tuple[str, ...]) -> Trace:
         holders=holders,
         limits=_limits(plan),
         stalls=tuple((low - begin, high - begin, nbytes) for low, high, nbytes in state.stalls),
-        epoch_ns=time.time_ns() - time.perf_counter_ns() + begin,
-        cores=usable_cores(),
+        epoch_ns=0 if state.simulated_cores else time.time_ns() - time.perf_counter_ns() + begin,
+        cores=state.simulated_cores or usable_cores(),
         peak_bytes=state.memory.peak[0] if state.memory is not None and state.memory.limited[0] else None,
     )
 
@@ -85,7 +85,7 @@ def _details(plan: Plan, state: RunState, ran: Longs, records: npt.NDArray[Any],
     index = np.array([item.index if isinstance(item, WorkItem) else -1 for item in plan.work], dtype=np.int64)
     index = index[records["item"]]
     details["recorded_ns"] = UNKNOWN
-    known = index >= 0
+    known = (index >= 0) & (not state.simulated_cores)
     details["recorded_ns"][known] = recorded[index[known] // RECORDED_EVERY] - state.begin_ns
     details["enqueued_ns"] = records["start_ns"]
     details["nbytes"] = [_nbytes(plan, position, sizes) for position in ran.tolist()]
@@ -140,17 +140,19 @@ def _held(plan: Plan, end: Longs, sizes: Longs, begin: int, makespan: int) -> tu
     held = np.empty(len(there), dtype=HELD)
     held["start_ns"], held["end_ns"], held["nbytes"] = first[there], last[there], sizes[there]
     held["holder"] = np.arange(len(there))
-    return held, tuple(_holder(plan, slot) for slot in there.tolist())
+    replicas = {
+        slot: (buffer, place) for place, slots in enumerate(plan.expansion.slots) for buffer, slot in slots.items()
+    }
+    return held, tuple(_holder(plan, slot, replicas.get(slot)) for slot in there.tolist())
 
 
-def _holder(plan: Plan, slot: int) -> str:
-    """A buffer's name, with the device if its replica is on one."""
+def _holder(plan: Plan, slot: int, replica: tuple[int, int] | None) -> str:
+    """A buffer's name, with the device if its replica is on one (``replica``: buffer and place)."""
     count, graph = plan.program.buffer_count, plan.program.graph
     if slot < count:
         return graph.buffer_at(slot).name
-    for place, slots in enumerate(plan.expansion.slots):
-        for buffer, mine in slots.items():
-            if mine == slot:
-                name = graph.buffer_at(buffer).name if buffer < count else f"plain argument {buffer - count}"
-                return f"{name} on {plan.places[place]}"
-    return f"plain argument {slot - count}"
+    if replica is None:
+        return f"plain argument {slot - count}"
+    buffer, place = replica
+    name = graph.buffer_at(buffer).name if buffer < count else f"plain argument {buffer - count}"
+    return f"{name} on {plan.places[place]}"

@@ -86,3 +86,38 @@ def test_out_of_memory_says_what_was_asked_and_what_there_is():
         DEVICE.allocator.allocate(1 << 40)
     with pytest.raises(DeviceError, match="device, pinned, managed"):
         DEVICE.memory("texture")
+
+
+def test_managed_memory_is_brought_where_it_is_needed_and_advice_is_taken():
+    stream, memory = DEVICE.stream(), DEVICE.memory("managed")
+    block = memory.allocate(4096)
+    array = block.array(512, "float64")
+    with cupy.cuda.Device(1):
+        array[...] = 7.0
+    with rig.traced() as operations:
+        block.prefetch(stream)
+        block.prefetch(stream, to="host")
+        kit.finish(stream)
+    assert [each.nbytes for each in operations] == [4096, 4096]
+    for advice in ("read mostly", "stay", "reached from", "not read mostly", "stay anywhere", "not reached from"):
+        block.advise(advice)
+        block.advise(advice, of="host")
+    with cupy.cuda.Device(1):
+        assert float(array.sum()) == 512 * 7.0
+    empty, pinned = memory.allocate(0), DEVICE.memory("pinned").allocate(8)
+    empty.prefetch(stream)
+    memory.free(empty)
+    with pytest.raises(DeviceError, match="'read mostly', 'not read mostly'"):
+        block.advise("often")
+    with pytest.raises(DeviceError, match="to 'device' or 'host', not 'disk'"):
+        block.prefetch(stream, to="disk")
+    with pytest.raises(DeviceError, match="only blocks of memory"):
+        pinned.prefetch(stream)
+    DEVICE.memory("pinned").free(pinned)
+    rig.fail("hipMemPrefetchAsync", 1)
+    with pytest.raises(DeviceError, match="managing pages"):
+        block.prefetch(stream)
+    rig.clear()
+    memory.free(block)
+    with pytest.raises(DeviceError, match="freed"):
+        block.advise("stay")

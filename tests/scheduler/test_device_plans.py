@@ -7,7 +7,7 @@ import pytest
 from plait import Graph, Kernel, PlanError, update, write
 from plait.devices import HOST, GpuDevice
 from plait.graph import Edges
-from plait.scheduler.expand import Transfer
+from plait.scheduler.expand import Transfer, expand
 from plait.scheduler.plan import compile_plan
 from plait.testing import check_plan, random_program
 
@@ -216,3 +216,17 @@ def test_a_kernel_that_writes_what_was_recorded_as_read_is_refused():
     on.call(double, x, y)
     with pytest.raises(PlanError, match=r"item 'twice#1' .* writes its argument 1, .* pass plait.update"):
         compiled(g)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_replica_is_copied_over_the_fastest_link_the_hosts_among_equals(fast):
+    g = Graph("nearest")
+    x = g.input("x", (10,), "float64")
+    first = g.options(device="cuda:0").call(np.negative, x)
+    g.output("first", g.options(device="cuda:1").call(np.add, x, first))
+    program = g.program()
+    bandwidth = np.full((3, 3), 10e9)
+    bandwidth[1, 2] = bandwidth[2, 1] = 100e9 if fast else 10e9
+    expansion = expand(program, [1, 2], ("host", "cuda:0", "cuda:1"), bandwidth)
+    sources = {item.name: item.source for item in expansion.items if isinstance(item, Transfer) and item.target == 2}
+    assert sources == {"x to cuda:1": 1 if fast else 0, "negative#0 to cuda:1": 1}

@@ -50,6 +50,8 @@ def test_the_report_adds_up():
     assert sum(use.items for use in report.streams) == 5
     assert report.copies_hidden is None
     assert "5 items in" in str(report)
+    assert report.over_bound == report.makespan_s / report.bound_s >= 1
+    assert f"{report.over_bound:.2f} times the bound of" in str(report)
 
 
 def test_peak_counts_what_is_held_at_once():

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import math
 import os
+from array import array
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
@@ -93,7 +94,7 @@ class Scheduler:
         )
         self.dispatcher.ranges = ranges
         self._bound: AbstractContextManager[None] | None = None
-        self._sizes: WeakKeyDictionary[Plan, list[int]] = WeakKeyDictionary()
+        self._sizes: WeakKeyDictionary[Plan, array[int]] = WeakKeyDictionary()
         self._limits = limits
         if limits is not None:
             self.dispatcher.memory = Arbiter(Places(self.devices).names, limits, self.dispatcher.look_again)

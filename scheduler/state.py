@@ -48,7 +48,7 @@ class RunState:
         grain_ns: int = 0,
         donated: frozenset[int] = frozenset(),
         arbiter: Arbiter | None = None,
-        sizes: list[int] | None = None,
+        sizes: array[int] | None = None,
     ) -> None:
         count = len(plan.calls)
         self.plan = plan

@@ -9,6 +9,7 @@ Every method is called with the dispatcher's lock held, and none waits or copies
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,7 @@ class Arbiter:
         self.alike = Alike()
         self.now_ns: Callable[[], int] = perf_counter_ns
 
-    def open(self, state: RunState, sizes: list[int] | None) -> Residency:
+    def open(self, state: RunState, sizes: array[int] | None) -> Residency:
         """Count a run from now on."""
         residency = self.runs[state] = Residency(self, state, sizes)
         return residency

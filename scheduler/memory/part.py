@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -17,23 +18,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class MemoryPart:
-    """Flat facts: ``place[s]`` is the memory space of slot s, ``users[s]`` the positions that use it, ascending.
+    """Flat facts: ``place[s]`` is the memory space of slot s, and ``users(s)`` the positions that use it, ascending.
 
     Of position p: ``made[p]`` are the slots that it gives a new value, ``changed[p]`` those whose bytes it changes,
-    ``touched[p]`` all that it uses less those that it makes, ``places[p]`` their spaces. ``at[k]`` are the positions
+    ``touched(p)`` all that it uses less those that it makes, ``places[p]`` their spaces. ``at[k]`` are the positions
     that touch space k, ascending. ``declared[s]`` is slot s's size or a bound of it, -1 where nothing is known, and
     ``buffer[s]`` the buffer of which it is a replica.
     """
 
-    place: list[int]
+    place: array[int]
     made: list[tuple[int, ...]]
     changed: list[tuple[int, ...]]
-    touched: list[tuple[int, ...]]
     places: list[tuple[int, ...]]
-    at: list[list[int]]
-    users: list[list[int]]
-    declared: list[int]
-    buffer: list[int]
+    at: list[array[int]]
+    declared: array[int]
+    buffer: array[int]
+    touched_at: tuple[array[int], array[int]]
+    used_by: tuple[array[int], array[int]]
+
+    def touched(self, position: int) -> array[int]:
+        """The slots that an item uses and does not make."""
+        offsets, slots = self.touched_at
+        return slots[offsets[position] : offsets[position + 1]]
+
+    def users(self, slot: int) -> array[int]:
+        """The positions that use a slot, ascending."""
+        offsets, positions = self.used_by
+        return positions[offsets[slot] : offsets[slot + 1]]
 
 
 _PARTS: WeakKeyDictionary[Plan, MemoryPart] = WeakKeyDictionary()
@@ -50,7 +61,7 @@ def memory_part(plan: Plan) -> MemoryPart:
 def _part(plan: Plan) -> MemoryPart:
     expansion, program = plan.expansion, plan.program
     slots = len(plan.keep)
-    place, buffer = [HOST] * slots, list(range(slots))
+    place, buffer = array("q", [HOST]) * slots, array("q", range(slots))
     for number, of_buffer in enumerate(expansion.slots):
         for index, slot in of_buffer.items():
             if number != HOST:
@@ -61,14 +72,13 @@ def _part(plan: Plan) -> MemoryPart:
     resources = {each.index for each in program.declared if each.kind == RESOURCE}
     made: list[tuple[int, ...]] = []
     changed: list[tuple[int, ...]] = []
-    uses: list[tuple[int, ...]] = []
     places: list[tuple[int, ...]] = []
-    at: list[list[int]] = [[] for _ in plan.places]
-    users: list[list[int]] = [[] for _ in range(slots)]
-    same: dict[tuple[int, ...], tuple[int, ...]] = {}  # there are few different ones
+    at = [array("q") for _ in plan.places]
+    same: dict[tuple[int, ...], tuple[int, ...]] = {}  # a tuple for all positions whose spaces are the same
+    touched_at = array("q", [0]), array("q")
     for position, index in enumerate(plan.order.tolist()):
         item = expansion.items[index]
-        mine = tuple(slot for slot in touched[offsets[position] : offsets[position + 1]] if slot not in resources)
+        mine = [slot for slot in touched[offsets[position] : offsets[position + 1]] if slot not in resources]
         there = plan.kinds[position] // 3
         if isinstance(item, Transfer):
             new: tuple[int, ...] = (item.target_slot,)
@@ -80,31 +90,43 @@ def _part(plan: Plan) -> MemoryPart:
         written = accessed[span][modes[span] & WRITE != 0].tolist()
         made.append(new)
         changed.append(tuple(slot for slot in dict.fromkeys(written) if slot not in new and slot not in resources))
-        uses.append(tuple(slot for slot in mine if slot not in new))
+        touched_at[1].extend(slot for slot in mine if slot not in new)
+        touched_at[0].append(len(touched_at[1]))
         spaces = tuple(sorted({place[slot] for slot in (*mine, *new)}))
         places.append(same.setdefault(spaces, spaces))
         for space in spaces:
             at[space].append(position)
-        for slot in mine:
-            users[slot].append(position)
+    part = MemoryPart(place, made, changed, places, at, declared, buffer, touched_at, _used_by(plan, slots, resources))
     for position, slots_made in enumerate(made):
         for slot in slots_made:
-            if declared[slot] < 0 and changed[position] and users[slot] == [position] and not plan.keep[slot]:
+            if declared[slot] < 0 and changed[position] and len(part.users(slot)) == 1 and not plan.keep[slot]:
                 declared[slot] = 0  # a function that changes what it is given, and returns nothing that is wanted
-    return MemoryPart(place, made, changed, uses, places, at, users, declared, buffer)
+    return part
 
 
-def _declared(plan: Plan, buffer: list[int]) -> list[int]:
+def _used_by(plan: Plan, slots: int, resources: set[int]) -> tuple[array[int], array[int]]:
+    """Per slot the positions that use it, as offsets and one flat array; none for resources."""
+    offsets, touched = plan.accesses
+    positions = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    if resources:
+        kept = ~np.isin(touched, list(resources))
+        touched, positions = touched[kept], positions[kept]
+    by = np.argsort(touched, kind="stable")
+    starts = np.searchsorted(touched[by], np.arange(slots + 1))
+    return array("q", starts.astype(np.int64).tobytes()), array("q", positions[by].astype(np.int64).tobytes())
+
+
+def _declared(plan: Plan, buffer: array[int]) -> array[int]:
     program, expansion = plan.program, plan.expansion
     by_buffer: dict[int, int] = {}
     for each in program.declared:
         nbytes = getattr(each.value, "nbytes", None) if each.kind == CONSTANT else each.nbytes
         if each.kind in (INPUT, CONSTANT) or each.nbytes is not None:
             by_buffer[each.index] = -1 if nbytes is None else int(nbytes)
-    for index, array in zip(expansion.literals.values(), expansion.literal_values, strict=True):
-        by_buffer[index] = int(np.asarray(array).nbytes)
+    for index, literal in zip(expansion.literals.values(), expansion.literal_values, strict=True):
+        by_buffer[index] = int(np.asarray(literal).nbytes)
     for item in expansion.items:
         if not isinstance(item, Transfer) and item.kind is CALL and item.options.nbytes is not None:
             for output in item.outputs:
                 by_buffer[output.index] = item.options.nbytes
-    return [by_buffer.get(index, -1) for index in buffer]
+    return array("q", (by_buffer.get(index, -1) for index in buffer))

@@ -5,6 +5,7 @@ Every method is called with the dispatcher's lock held, and none waits or copies
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,7 @@ class Grant:
 class Residency:
     """What one run has in the limited spaces of its scheduler."""
 
-    def __init__(self, arbiter: Arbiter, state: RunState, sizes: list[int] | None) -> None:
+    def __init__(self, arbiter: Arbiter, state: RunState, sizes: array[int] | None) -> None:
         self.arbiter = arbiter
         self.state = state
         self.part: MemoryPart = memory_part(state.plan)
@@ -60,15 +61,15 @@ class Residency:
         self.others: dict[int, list[Allocation]] = {}  # further ones per slot, of containers
         self.by_root: dict[int, Allocation] = {}
         self.here: list[dict[Allocation, None]] = [{} for _ in arbiter.spaces]  # resident or moving, oldest first
-        self.pins = [0] * slots
-        self.next_use = [0] * slots  # index into users of the first that has not begun
+        self.pins = array("i", [0]) * slots
+        self.next_use = array("i", [0]) * slots  # of a slot's users, which is the first that has not begun
         self.front_at = [0] * len(self.part.at)
         self.granted: dict[int, Grant] = {}
         self.stalled: dict[int, tuple[int, int]] = {}  # since when (ns) a ready item waits, for so many bytes
         self.waiting: list[list[int]] = [[] for _ in state.ready]  # by kind: ready, and there is no room
         self.moves: list[deque[Move]] = [deque() for _ in range(max(3, len(state.ready)))]
         self.expected = self._expected(sizes)
-        self.sizes = [0] * slots
+        self.sizes = array("q", [0]) * slots
         self.in_use = [0] * len(arbiter.spaces)
         self.peak = [0] * len(arbiter.spaces)
         self.moved_out = [0] * len(arbiter.spaces)
@@ -77,13 +78,13 @@ class Residency:
         self._external: dict[int, Any] = {}
         self._begin()
 
-    def _expected(self, sizes: list[int] | None) -> list[int]:
+    def _expected(self, sizes: array[int] | None) -> array[int]:
         declared = self.part.declared
         if sizes is None:
             return declared
-        return [
-            known if known >= 0 else before if before else -1 for known, before in zip(declared, sizes, strict=True)
-        ]
+        return array(
+            "q", (known if known >= 0 else before or -1 for known, before in zip(declared, sizes, strict=True))
+        )
 
     def _begin(self) -> None:
         """The caller's arrays are not ours; the run's own buffers and copies are made when first used."""
@@ -140,7 +141,7 @@ class Residency:
         lost = self.arbiter.lost
         wanted = {place: 0 for place in part.places[position] if self.limited[place] and place not in lost}
         missing: dict[int, Allocation] = {}
-        for slot in part.touched[position]:
+        for slot in part.touched(position):
             allocation = held[slot]
             if allocation is None or allocation.place not in wanted:
                 continue
@@ -176,9 +177,9 @@ class Residency:
                 return source.nbytes if view is None else view.nbytes, True
         if self.expected[slot] >= 0:
             return self.expected[slot], True
-        if len(self.part.users[slot]) < 2 and not self.state.plan.keep[slot]:
+        if len(self.part.users(slot)) < 2 and not self.state.plan.keep[slot]:
             return 0, True  # nobody wants it, as where a function changes an argument and returns nothing
-        given = tuple(self._bytes_of(each) for each in self.part.touched[position])
+        given = tuple(self._bytes_of(each) for each in self.part.touched(position))
         if item.outputs:
             like = self.arbiter.alike.find(item.function, given, self.part.buffer[slot] - item.outputs[0].index)
             if like is not None:
@@ -273,7 +274,7 @@ class Residency:
 
     def pin(self, position: int, by: int) -> None:
         """What an item uses must stay, or need no longer."""
-        for slot in (*self.part.touched[position], *self.part.made[position]):
+        for slot in (*self.part.touched(position), *self.part.made[position]):
             self.pins[slot] += by
 
     def ended(self, position: int) -> None:
@@ -318,7 +319,7 @@ class Residency:
         if isinstance(item, Transfer) or not item.outputs:
             return
         made = sum(part.nbytes for part in self.parts(slot))
-        given = tuple(self._bytes_of(each) for each in self.part.touched[position])
+        given = tuple(self._bytes_of(each) for each in self.part.touched(position))
         self.arbiter.alike.learn(item.function, given, self.part.buffer[slot] - item.outputs[0].index, made)
 
     def _back(self, item: Transfer) -> None:
@@ -405,11 +406,12 @@ class Residency:
         for slot in allocation.slots:
             if self.pins[slot]:
                 return -1
-            users, index = self.part.users[slot], self.next_use[slot]
-            while index < len(users) and status[users[index]] != WAITING:
+            offsets, users = self.part.used_by
+            index, end = offsets[slot] + self.next_use[slot], offsets[slot + 1]
+            while index < end and status[users[index]] != WAITING:
                 index += 1
-            self.next_use[slot] = index
-            if index < len(users):
+            self.next_use[slot] = index - offsets[slot]
+            if index < end:
                 nearest = min(nearest, users[index])
         if nearest == NEVER:
             return NEVER

@@ -50,7 +50,7 @@ def working_set(owner: Residency, position: int) -> dict[int, int]:
     part = owner.part
     found: dict[int, int] = {}
     seen: set[int] = set()
-    for slot in part.touched[position]:
+    for slot in part.touched(position):
         for allocation in owner.parts(slot):
             if id(allocation) not in seen:
                 seen.add(id(allocation))

@@ -49,8 +49,8 @@ def _use(plan: Plan, place: int) -> MemoryUse:
     given |= set(plan.expansion.literals.values())
     mutated = program.mutated
     outputs = {_buffer_index(value) for value in program.outputs.values()}
-    slots = [slot for slot, where in enumerate(part.place) if where == place and part.users[slot]]
-    slots += [slot for slot in outputs if place == 0 and not part.users[slot]]
+    slots = [slot for slot, where in enumerate(part.place) if where == place and part.users(slot)]
+    slots += [slot for slot in outputs if place == 0 and not part.users(slot)]
     size = {slot: max(0, part.declared[slot]) for slot in slots}
     resources = {each.index for each in program.declared if each.kind == RESOURCE}
     unknown = [slot for slot in slots if part.declared[slot] < 0 and part.buffer[slot] not in resources]
@@ -63,7 +63,7 @@ def _use(plan: Plan, place: int) -> MemoryUse:
     largest, largest_at = 0, -1
     for position in part.at[place]:
         mine = {
-            slot for slot in (*part.touched[position], *part.made[position]) if slot in size and slot not in callers
+            slot for slot in (*part.touched(position), *part.made[position]) if slot in size and slot not in callers
         }
         together = sum(size[slot] for slot in mine)
         if together > largest:
@@ -91,7 +91,7 @@ def _peak(plan: Plan, slots: list[int], size: dict[int, int]) -> int:
     at_start |= {each.index for each in plan.program.declared if each.kind in (INPUT, CONSTANT)}
     change = np.zeros(count + 2, dtype=np.int64)
     for slot in slots:
-        users = part.users[slot]
+        users = part.users(slot)
         first = 0 if slot in at_start or not users else users[0]
         last = count if plan.keep[slot] or not users else users[-1]
         change[first] += size[slot]
@@ -111,7 +111,7 @@ def check_working_sets(plan: Plan, limits: list[int | None]) -> None:
             part = memory_part(plan)
             parts = [
                 f"{plan.program.graph.buffer_at(part.buffer[slot]).name!r} {part.declared[slot]}"
-                for slot in (*part.touched[position], *part.made[position])
+                for slot in (*part.touched(position), *part.made[position])
                 if part.place[slot] == place and part.declared[slot] > 0
             ]
             raise PlanError(

@@ -20,21 +20,31 @@ if TYPE_CHECKING:
 class MemoryPart:
     """Flat facts: ``place[s]`` is the memory space of slot s, and ``users(s)`` the positions that use it, ascending.
 
-    Of position p: ``made[p]`` are the slots that it gives a new value, ``changed[p]`` those whose bytes it changes,
+    Of position p: ``made(p)`` are the slots that it gives a new value, ``changed(p)`` those whose bytes it changes,
     ``touched(p)`` all that it uses less those that it makes, ``places[p]`` their spaces. ``at[k]`` are the positions
     that touch space k, ascending. ``declared[s]`` is slot s's size or a bound of it, -1 where nothing is known, and
     ``buffer[s]`` the buffer of which it is a replica.
     """
 
     place: array[int]
-    made: list[tuple[int, ...]]
-    changed: list[tuple[int, ...]]
     places: list[tuple[int, ...]]
     at: list[array[int]]
     declared: array[int]
     buffer: array[int]
+    made_at: tuple[array[int], array[int]]
+    changed_at: tuple[array[int], array[int]]
     touched_at: tuple[array[int], array[int]]
     used_by: tuple[array[int], array[int]]
+
+    def made(self, position: int) -> array[int]:
+        """The slots that an item gives a new value."""
+        offsets, slots = self.made_at
+        return slots[offsets[position] : offsets[position + 1]]
+
+    def changed(self, position: int) -> array[int]:
+        """The slots whose bytes an item changes."""
+        offsets, slots = self.changed_at
+        return slots[offsets[position] : offsets[position + 1]]
 
     def touched(self, position: int) -> array[int]:
         """The slots that an item uses and does not make."""
@@ -70,12 +80,10 @@ def _part(plan: Plan) -> MemoryPart:
     offsets, touched = plan.access_offsets, plan.access_slots
     starts, modes, accessed = expansion.offsets, expansion.modes, expansion.slots_accessed
     resources = {each.index for each in program.declared if each.kind == RESOURCE}
-    made: list[tuple[int, ...]] = []
-    changed: list[tuple[int, ...]] = []
     places: list[tuple[int, ...]] = []
     at = [array("q") for _ in plan.places]
     same: dict[tuple[int, ...], tuple[int, ...]] = {}  # a tuple for all positions whose spaces are the same
-    touched_at = array("q", [0]), array("q")
+    made_at, changed_at, touched_at = ((array("q", [0]), array("q")) for _ in range(3))
     for position, index in enumerate(plan.order.tolist()):
         item = expansion.items[index]
         mine = [slot for slot in touched[offsets[position] : offsets[position + 1]] if slot not in resources]
@@ -88,18 +96,20 @@ def _part(plan: Plan) -> MemoryPart:
             new = ()
         span = slice(starts[index], starts[index + 1])
         written = accessed[span][modes[span] & WRITE != 0].tolist()
-        made.append(new)
-        changed.append(tuple(slot for slot in dict.fromkeys(written) if slot not in new and slot not in resources))
+        made_at[1].extend(new)
+        changed_at[1].extend(slot for slot in dict.fromkeys(written) if slot not in new and slot not in resources)
         touched_at[1].extend(slot for slot in mine if slot not in new)
-        touched_at[0].append(len(touched_at[1]))
+        for ends, slots_so_far in (made_at, changed_at, touched_at):
+            ends.append(len(slots_so_far))
         spaces = tuple(sorted({place[slot] for slot in (*mine, *new)}))
         places.append(same.setdefault(spaces, spaces))
         for space in spaces:
             at[space].append(position)
-    part = MemoryPart(place, made, changed, places, at, declared, buffer, touched_at, _used_by(plan, slots, resources))
-    for position, slots_made in enumerate(made):
-        for slot in slots_made:
-            if declared[slot] < 0 and changed[position] and len(part.users(slot)) == 1 and not plan.keep[slot]:
+    used_by = _used_by(plan, slots, resources)
+    part = MemoryPart(place, places, at, declared, buffer, made_at, changed_at, touched_at, used_by)
+    for position in range(len(places)):
+        for slot in part.made(position):
+            if declared[slot] < 0 and part.changed(position) and len(part.users(slot)) == 1 and not plan.keep[slot]:
                 declared[slot] = 0  # a function that changes what it is given, and returns nothing that is wanted
     return part
 

@@ -150,7 +150,7 @@ class Residency:
                 if allocation.state in (AWAY, LEAVING):
                     wanted[allocation.place] += allocation.nbytes
         guess = False
-        for slot in part.made[position]:
+        for slot in part.made(position):
             there = held[slot]
             if there is not None and there.place in wanted and there.state in (LEAVING, COMING):
                 missing[id(there)] = there  # what is in it is of no use any more, but it is being copied
@@ -203,7 +203,7 @@ class Residency:
                 break
             if status[other] == WAITING and other not in self.granted:
                 looked += 1
-                made = (slot for slot in self.part.made[other] if self.part.place[slot] == place)
+                made = (slot for slot in self.part.made(other) if self.part.place[slot] == place)
                 most = max(most, sum(self._new_bytes(other, slot)[0] for slot in made))
         return most
 
@@ -266,7 +266,7 @@ class Residency:
             space.granted += 1
             space.unsized += guess
         self.pin(position, 1)
-        for slot in (*self.part.changed[position], *self.part.made[position]):
+        for slot in (*self.part.changed(position), *self.part.made(position)):
             allocation = self.held[slot]
             if allocation is not None:
                 self.arbiter.forget_backing(allocation)
@@ -274,7 +274,7 @@ class Residency:
 
     def pin(self, position: int, by: int) -> None:
         """What an item uses must stay, or need no longer."""
-        for slot in (*self.part.touched(position), *self.part.made[position]):
+        for slot in (*self.part.touched(position), *self.part.made(position)):
             self.pins[slot] += by
 
     def ended(self, position: int) -> None:
@@ -297,7 +297,7 @@ class Residency:
     def produced(self, position: int) -> None:
         """The values that an item made are there: they are held in place of what was promised."""
         grant = self.granted.get(position)
-        for slot in self.part.made[position]:
+        for slot in self.part.made(position):
             place = self.part.place[slot]
             value = self.state.values[slot]
             if value is None or not self.limited[place]:

@@ -55,7 +55,7 @@ def working_set(owner: Residency, position: int) -> dict[int, int]:
             if id(allocation) not in seen:
                 seen.add(id(allocation))
                 found[allocation.place] = found.get(allocation.place, 0) + allocation.nbytes
-    for slot in part.made[position]:
+    for slot in part.made(position):
         place = part.place[slot]
         found[place] = found.get(place, 0) + max(0, owner.expected[slot])
     return found

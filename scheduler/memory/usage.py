@@ -63,7 +63,7 @@ def _use(plan: Plan, place: int) -> MemoryUse:
     largest, largest_at = 0, -1
     for position in part.at[place]:
         mine = {
-            slot for slot in (*part.touched(position), *part.made[position]) if slot in size and slot not in callers
+            slot for slot in (*part.touched(position), *part.made(position)) if slot in size and slot not in callers
         }
         together = sum(size[slot] for slot in mine)
         if together > largest:
@@ -111,7 +111,7 @@ def check_working_sets(plan: Plan, limits: list[int | None]) -> None:
             part = memory_part(plan)
             parts = [
                 f"{plan.program.graph.buffer_at(part.buffer[slot]).name!r} {part.declared[slot]}"
-                for slot in (*part.touched(position), *part.made[position])
+                for slot in (*part.touched(position), *part.made(position))
                 if part.place[slot] == place and part.declared[slot] > 0
             ]
             raise PlanError(

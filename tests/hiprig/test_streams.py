@@ -75,7 +75,9 @@ def test_an_urgent_run_starts_after_at_most_what_is_running():
                 with rig.held("compute"):
                     first = scheduler.start(g)
                     for _ in range(100):
-                        assert await trio.to_thread.run_sync(launched.acquire, True, 30)
+                        if not await trio.to_thread.run_sync(launched.acquire, True, 30):
+                            rig.release("compute")
+                            raise AssertionError(f"{first.progress}, {await first}")
                     second = scheduler.start(urgent, priority=5)
                     assert await trio.to_thread.run_sync(overtakes.wait, 30)
                 await second

@@ -102,7 +102,8 @@ class RunState:
         self.stamps_straight: list[tuple[int, int, list[int]]] = []  # first position, lane, starts and the last end
         self.lanes = array("H", bytes(2 * count if traced else 0))
         self.sizes: list[int] = [0] * len(self.values) if traced else []
-        self.enqueued: dict[int, int] = {}  # device items: when the host had enqueued them
+        on_device = traced and plan.on_device is not None
+        self.enqueued = array("q", bytes(8 * count if on_device else 0))  # when the host had enqueued a device item
         self.stamps: dict[int, tuple[Any, Any]] = {}  # device items: timed driver events before and behind
         self.stalls: list[tuple[int, int, int]] = []  # (start, end) in ns while an item waited for so many bytes
         self.memory = None if arbiter is None else arbiter.open(self, sizes)

@@ -90,8 +90,7 @@ def _details(plan: Plan, state: RunState, ran: Longs, records: npt.NDArray[Any],
     details["enqueued_ns"] = records["start_ns"]
     details["nbytes"] = [_nbytes(plan, position, sizes) for position in ran.tolist()]
     if state.enqueued:
-        at = np.zeros(len(plan.calls), dtype=np.int64)
-        at[list(state.enqueued)] = list(state.enqueued.values())
+        at = np.array(state.enqueued, dtype=np.int64)
         told = at[ran] > 0
         details["enqueued_ns"][told] = at[ran][told] - state.begin_ns
     return details

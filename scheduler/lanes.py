@@ -426,7 +426,7 @@ class Dispatcher:
             except BaseException as raised:  # a full disk, a lost device: the run hears of it
                 error = raised
             self.lock.acquire()
-            arbiter.moved(move, error)
+            arbiter.moves.ended(move, error)
             error = None
             self.settle_memory()
             self.announce(state, joining=True)

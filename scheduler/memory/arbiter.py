@@ -104,4 +104,4 @@ class Arbiter:
             self.turns.take(places)
             for residency in list(self.runs.values()):
                 for place in places:
-                    residency.wake(residency.waiting_in(place))
+                    residency.look_again(place)

@@ -70,6 +70,7 @@ class Residency:
         self.claims: dict[int, Claim] = {}  # by position
         self.waiting: list[dict[int, None]] = [{} for _ in state.ready]  # by kind: ready, and there is no room
         self._waiting_in: list[dict[int, None]] = [{} for _ in arbiter.spaces]  # the same by place
+        self._missed: dict[int, tuple[int, int]] = {}  # of these, a place and the room that was not there
         self.moves: list[deque[Move]] = [deque() for _ in range(max(3, len(state.ready)))]
         self.expected = self._expected(sizes)
         self.sizes = array("q", [0]) * slots
@@ -256,11 +257,16 @@ class Residency:
         if position in self.granted:
             return True
         self.stalled.setdefault(position, (self.arbiter.now_ns(), sum(wanted.values())))
+        self._missed.pop(position, None)
+        if not missing and not guess:  # else it may come to need less
+            short = [(place, nbytes) for place, nbytes in wanted.items() if spaces[place].free < nbytes]
+            self._missed.update(zip([position], short, strict=False))
         return False
 
     def grant(self, position: int, promised: dict[int, int], guess: bool) -> None:
         """Let an item in: its bytes are promised, and what it uses stays."""
         self.granted[position] = Grant(promised, guess)
+        self._missed.pop(position, None)
         since, nbytes = self.stalled.pop(position, (0, 0))
         if since:
             self.state.stalls.append((since, self.arbiter.now_ns(), nbytes))
@@ -286,9 +292,19 @@ class Residency:
             if self.limited[place]:
                 self._waiting_in[place][position] = None
 
-    def waiting_in(self, place: int) -> list[int]:
-        """What stands aside and uses a place."""
-        return list(self._waiting_in[place])
+    def look_again(self, place: int) -> None:
+        """Something has changed in a place: what stands aside there is looked at again, where that may help."""
+        waiting = self._waiting_in[place]
+        if waiting:
+            front = self.front(place)
+            self.wake([position for position in waiting if self._may_go(position, front)])
+
+    def _may_go(self, position: int, front: int) -> bool:
+        """False if it has a claim, and so hears of its turn, or if the room that it missed is still not there."""
+        if position in self.claims:
+            return False
+        place, nbytes = self._missed.get(position, (-1, 0))
+        return position == front or place < 0 or self.arbiter.spaces[place].free >= nbytes
 
     def wake(self, positions: list[int], *, ready: bool = True) -> None:
         """Those of the items that stand aside do so no longer: lanes look at them again, unless not ``ready``."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from plait.devices import HostStream, usable_cores
 from plait.scheduler.device_lanes import DeviceLanes
 from plait.scheduler.device_plan import ROLE_WORDS
+from plait.scheduler.memory.holding import prepared, value_for_caller
 from plait.scheduler.plan import COMPUTE, COPY, LOOP
 from plait.scheduler.seeing.nesting import CURRENT
 from plait.scheduler.state import SKIPPED, RunState
@@ -392,7 +393,7 @@ class Dispatcher:
         """A value for the caller, whose memory it is from then on."""
         assert state.memory is not None
         with self.lock:
-            value = state.memory.value_for_caller(slot)
+            value = value_for_caller(state.memory, slot)
             self.settle_memory()
         return value
 
@@ -439,7 +440,7 @@ class Dispatcher:
         self.lock.acquire()
         state.prepared, state.preparing = True, False
         if state.memory is not None:
-            state.memory.prepared()
+            prepared(state.memory)
         if error is None:
             state.pass_unwritten_outputs()
         else:

@@ -58,6 +58,8 @@ class Arbiter:
     def lose(self, place: int) -> None:
         """A device is lost: nothing is kept back for it, and what wants it fails of itself."""
         self.lost.add(place)
+        for residency in self.runs.values():
+            residency.lost()
         self.changed.add(place)
 
     def holds(self, allocation: Allocation) -> None:

@@ -384,7 +384,7 @@ class Dispatcher:
     def settle_memory(self) -> None:
         """After what may have freed memory or used it: let those that wait go on."""
         memory = self.memory
-        if memory is not None and (memory.changed or memory.dead):
+        if memory is not None and memory.unsettled:
             memory.settle()
             dead, memory.dead = memory.dead, []
             self.drop(dead)

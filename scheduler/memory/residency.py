@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plait.scheduler.device_plan import transfer_call
 from plait.scheduler.expand import HOST, Transfer
@@ -36,6 +36,16 @@ class Grant:
     guess: bool
 
 
+class Missed(NamedTuple):
+    """There was no room in ``place`` for the item's ``nbytes``, or not for the ``needed`` ones with what those before it
+    will make, ``front`` being the first of these."""
+
+    place: int
+    nbytes: int
+    needed: int
+    front: int
+
+
 class Residency:
     """What one run has in the limited spaces of its scheduler."""
 
@@ -56,7 +66,7 @@ class Residency:
         self.claims: dict[int, Claim] = {}  # by position
         self.waiting: list[dict[int, None]] = [{} for _ in state.ready]  # by kind: ready, and there is no room
         self._waiting_in: list[dict[int, None]] = [{} for _ in arbiter.spaces]  # the same by place
-        self._missed: dict[int, tuple[int, int]] = {}  # of these, a place and the room that was not there
+        self._missed: dict[int, Missed] = {}  # of these, what was not there
         self.moves: list[deque[Move]] = [deque() for _ in range(max(3, len(state.ready)))]
         self.expected = self._expected(sizes)
         self.sizes = array("q", [0]) * slots
@@ -106,8 +116,9 @@ class Residency:
         return found
 
     def lost(self) -> None:
-        """A device is lost."""
+        """A device is lost: whatever lacked room there fails of itself once it is let in."""
         self._limited_places.clear()
+        self._missed.clear()
 
     # ---- letting in -------------------------------------------------------------------------------------------
 
@@ -118,20 +129,16 @@ class Residency:
         wanted, missing, guess = needs(self, position)
         if not wanted:
             self.granted[position] = Grant({}, False)
-            self._another_leads(position)
             return True
         spaces, arbiter = self.arbiter.spaces, self.arbiter
-        lead = self.leads(position)
+        lead, short = self.leads(position), None
         claim = self.claims.get(position)
         if claim is None and not (guess and any(spaces[place].unsized or not lead for place in wanted)):
-            fits = all(
-                nbytes == 0 or spaces[place].free - (0 if lead else headroom(self, position, place)) >= nbytes
-                for place, nbytes in wanted.items()
-            )
-            if fits and not missing:
+            short = self._short(position, wanted, lead)
+            if short is None and not missing:
                 self.grant(position, wanted, guess)
                 return True
-            if fits:
+            if short is None:
                 for allocation in missing:
                     if allocation.state == AWAY:
                         arbiter.moves.bring_in(allocation)
@@ -143,10 +150,19 @@ class Residency:
             return True
         self.stalled.setdefault(position, (self.arbiter.now_ns(), sum(wanted.values())))
         self._missed.pop(position, None)
-        if not missing and not guess:  # else it may come to need less
-            short = [(place, nbytes) for place, nbytes in wanted.items() if spaces[place].free < nbytes]
-            self._missed.update(zip([position], short, strict=False))
+        if short is not None and not missing and not guess:  # else it may come to need less
+            self._missed[position] = short
         return False
+
+    def _short(self, position: int, wanted: dict[int, int], lead: bool) -> Missed | None:
+        """A place without room for the item and for what those before it will make; None if there is none."""
+        for place, nbytes in wanted.items():
+            free = self.arbiter.spaces[place].free
+            if nbytes and (free < nbytes or not lead):
+                needed = nbytes if lead else nbytes + headroom(self, position, place)
+                if free < needed:
+                    return Missed(place, nbytes, needed, self.front(place))
+        return None
 
     def grant(self, position: int, promised: dict[int, int], guess: bool) -> None:
         """Let an item in: its bytes are promised, and what it uses stays."""
@@ -165,10 +181,7 @@ class Residency:
             allocation = self.held[slot]
             if allocation is not None:
                 self.arbiter.forget_backing(allocation)
-        self._another_leads(position)
-
-    def _another_leads(self, position: int) -> None:
-        self.arbiter.changed.update(place for place in self.part.places[position] if self.limited[place])
+        self.arbiter.led.update(self.limited_places(position))
 
     def wait(self, position: int) -> None:
         """A ready item stands aside until something changes in a place that it uses."""
@@ -188,8 +201,11 @@ class Residency:
         """False if it has a claim, and so hears of its turn, or if the room that it missed is still not there."""
         if position in self.claims:
             return False
-        place, nbytes = self._missed.get(position, (-1, 0))
-        return position == front or place < 0 or self.arbiter.spaces[place].free >= nbytes
+        missed = self._missed.get(position)
+        if missed is None or position == front:
+            return True
+        free = self.arbiter.spaces[missed.place].free
+        return free >= (missed.needed if self.front(missed.place) == missed.front else missed.nbytes)
 
     def wake(self, positions: list[int], *, ready: bool = True) -> None:
         """Those of the items that stand aside do so no longer: lanes look at them again, unless not ``ready``."""
@@ -219,7 +235,7 @@ class Residency:
             claim = self.claims.get(position)
             if claim is not None:
                 self.arbiter.turns.withdraw(claim)
-            self._another_leads(position)
+            self.arbiter.led.update(self.limited_places(position))
             return
         if grant.promised:
             self.pin(position, -1)
@@ -228,7 +244,7 @@ class Residency:
             space.reserved -= nbytes
             space.granted -= 1
             space.unsized -= grant.guess
-        self._another_leads(position)
+        self.arbiter.changed.update(self.limited_places(position))
 
     def produced(self, position: int) -> None:
         """The values that an item made are there: they are held in place of what was promised."""

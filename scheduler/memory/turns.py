@@ -167,7 +167,7 @@ class Turns:
         """All that the claim needs is there."""
         promised = dict(claim.gathered)
         self._remove(claim)
-        self._arbiter.changed.update(claim.places)
+        self._arbiter.changed.update(place for place in claim.places if self._queues[place])
         if claim.owner is not None:
             claim.owner.grant(claim.position, promised, guess)
             claim.owner.wake([claim.position])

@@ -37,8 +37,8 @@ class Grant:
 
 
 class Missed(NamedTuple):
-    """There was no room in ``place`` for the item's ``nbytes``, or not for the ``needed`` ones with what those before it
-    will make, ``front`` being the first of these."""
+    """``place`` had no room for the item's ``nbytes``, or for the ``needed`` ones with what those before it will make,
+    of which ``front`` is the first."""
 
     place: int
     nbytes: int

@@ -12,6 +12,7 @@ import trio
 from plait.errors import PlaitError, RunCancelled, RunFailed, WorkError
 from plait.graph import Buffer, BufferSlice
 from plait.scheduler.bind import Attempts, Packed, work_error
+from plait.scheduler.lane_failure import LaneFailed
 from plait.scheduler.memory import SpaceUse
 from plait.scheduler.plan import Plan
 from plait.scheduler.report import Report
@@ -353,7 +354,7 @@ class Run:
                 state.failed_inputs.get(position, ()),
             )
             if position >= 0
-            else WorkError(str(error), item="(buffers)", device=device, causes=[error])
+            else _unplaced_error(error, device)
             for position, error, lane in state.errors
         ]
         name = plan.program.graph.name
@@ -388,5 +389,17 @@ class Run:
 
     def _fail(self, error: RunFailed, stopped: tuple[str, ...]) -> None:
         error.stopped = stopped
+        error.__cause__ = next(
+            (each.__cause__ for _, each, _ in self._state.errors if isinstance(each, LaneFailed)), None
+        )
         self._error = error
         tell_ipython(RunFailed)
+
+
+def _unplaced_error(error: BaseException, device: str) -> WorkError:
+    """The WorkError of what is no item's failure."""
+    if isinstance(error, LaneFailed):
+        return WorkError(
+            str(error), item=error.item or "(none)", device=error.device, stream=error.stream, causes=[error]
+        )
+    return WorkError(str(error), item="(buffers)", device=device, causes=[error])

@@ -174,7 +174,7 @@ class VirtualDeviceLanes(DeviceLanes):
         tail = self._tail(state, place, OUT_ROLE, position) if position >= 0 else None
         if tail is None or state.peek(lane.kind) != position:
             return
-        state.pop(lane.kind)
+        lane.position = state.pop(lane.kind)
         number = self._numbers[place] = self._numbers[place] + 1
         waits = self._waits(state, position, tail)
         flight.stream[position], flight.lane[position], flight.number[position] = tail.key, tail.index, number
@@ -193,6 +193,7 @@ class VirtualDeviceLanes(DeviceLanes):
         op = Op(OUT, latency_ns, waits=waits, task=bring, route=route, nbytes=size)
         op.then(functools.partial(self._brought_out, state, position, tail, op, made))
         tail.queue.push(op)  # type: ignore[attr-defined]
+        lane.position = -1
 
     def _brought_out(self, state: RunState, position: int, tail: Tail, op: Op, made: list[Any]) -> None:
         dead: list[Any] = []

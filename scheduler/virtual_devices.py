@@ -13,6 +13,7 @@ from plait.devices.sim import COMPUTE, IN, NOTHING, OUT, PEER, Op, SimDevice
 from plait.errors import DeviceLost
 from plait.graph import BARRIER
 from plait.scheduler.bind import Packed
+from plait.scheduler.containers import leaves
 from plait.scheduler.deferred import Cell, Sized, copied, resolved
 from plait.scheduler.device_lanes import DeviceLanes, Tail
 from plait.scheduler.device_plan import OUT as OUT_ROLE
@@ -247,11 +248,7 @@ class VirtualDeviceLanes(DeviceLanes):
 def size_of(value: Any) -> int:
     """The bytes of the arrays in a value."""
     value = value.value if isinstance(value, Cell) else value
-    if isinstance(value, list | tuple):
-        return sum(size_of(part) for part in value)
-    if isinstance(value, dict):
-        return sum(size_of(part) for part in value.values())
-    return int(getattr(value, "nbytes", 0))
+    return sum(int(getattr(part, "nbytes", 0)) for part in leaves(value))
 
 
 def _alike(value: Any, target: Any) -> bool:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+import plait
 from plait.cli import bench, devices, run, show, simulate, stress, trace
 from plait.errors import PlaitError, RunFailed
 
@@ -16,6 +17,7 @@ _COMMANDS = (devices, run, show, trace, simulate, bench, stress)
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     top = argparse.ArgumentParser(prog="plait", description="Run a program as a graph of work items.")
+    top.add_argument("--version", action="version", version=f"plait {plait.__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in _COMMANDS:
         module.add_to(commands)

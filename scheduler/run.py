@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,11 @@ class Outputs(dict[str, Any]):
     failed: tuple[WorkError, ...] = ()
     missing: tuple[str, ...] = ()
     run: Run | None = None
+
+    def __missing__(self, name: str) -> Any:
+        if name in self.missing:
+            raise KeyError(f"output {name!r} was not computed, since items failed: see .failed")
+        raise KeyError(_no_output(name, self))
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ class Run:
         """The output called ``name``, as soon as its last writer is done; RunFailed if it never will be."""
         positions = self.plan.output_positions
         if name not in positions:
-            raise PlaitError(f"the graph has no output {name!r} (its outputs: {', '.join(positions) or 'none'})")
+            raise PlaitError(_no_output(name, positions))
         if name in self._ready:
             self._publish(name)
         if name not in self._outputs and not self._finished.is_set():
@@ -394,6 +399,12 @@ class Run:
         )
         self._error = error
         tell_ipython(RunFailed)
+
+
+def _no_output(name: str, known: Iterable[str]) -> str:
+    """What to do about an output that there is not."""
+    names = ", ".join(known) or "none"
+    return f"the graph has no output {name!r} (its outputs: {names}): name one with g.output({name!r}, value)"
 
 
 def _unplaced_error(error: BaseException, device: str) -> WorkError:

@@ -15,11 +15,11 @@ from typing import Any
 import trio
 from plait.devices.sim import FailedItem, Simulation
 from plait.graph import BUFFER
-from plait.scheduler.costs import Costs
 from plait.scheduler.deferred import Cell, Sized
 from plait.scheduler.estimates import Estimates
 from plait.scheduler.lane_failure import LaneFailed, fail_runs, let_go
 from plait.scheduler.lanes import Dispatcher, Lane
+from plait.scheduler.machine_costs import Costs
 from plait.scheduler.memory.move import Move
 from plait.scheduler.memory.residency import Residency
 from plait.scheduler.plan import COMPUTE, COPY, LOOP

@@ -482,7 +482,7 @@ class Dispatcher:
                 error = raised
             finally:
                 self.lock.acquire()
-            arbiter.moved(move, error)
+            arbiter.moves.ended(move, error)
             error = None
             self.settle_memory()
             self.announce(state, joining=True)

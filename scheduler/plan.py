@@ -251,9 +251,12 @@ def compile_plan(
     count = len(items)
     known = known_seconds(items, "host", model, nbytes)
     there = np.array(expansion.places, dtype=np.int64)
+    of_kind: dict[str, list[int]] = {}
     for place in np.unique(there[there > 0]).tolist():
-        on_it = known_seconds(items, places.devices[place - 1].platform, model, nbytes)
-        known[there == place] = on_it[there == place]
+        of_kind.setdefault(places.devices[place - 1].platform, []).append(place)
+    for kind, alike in of_kind.items():
+        mine = np.isin(there, alike)
+        known[mine] = known_seconds(items, kind, model, nbytes)[mine]
     cost = filled(known)
     urgency = chosen.order(Problem.of(cost[:, None], edges)) if placed is None else _spread_urgency(placed, expansion)
     order = _order(items, edges, urgency)

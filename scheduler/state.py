@@ -213,14 +213,16 @@ class RunState:
 
     def _peek_in_memory(self, kind: int, memory: Residency) -> int:
         """As ``peek``, among those for which there is memory: the others wait aside."""
-        waiting = memory.waiting[kind]
+        ready, granted = self.ready[kind], memory.granted
         while self._may_look(kind) and (position := self._peek(kind)) >= 0:
-            admitted, ready = memory.admits(position), self.ready[kind]
+            if position in granted:
+                return position
+            admitted = memory.admits(position)
             if not ready or ready[0] != position:
                 continue  # it has failed, for there will never be room, or one before it has been let in
             if admitted:
                 return position
-            waiting.append(heappop(ready))
+            memory.wait(heappop(ready))
         return -1
 
     def _may_look(self, kind: int) -> bool:

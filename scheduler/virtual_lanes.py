@@ -212,7 +212,7 @@ class VirtualDispatcher(Dispatcher):
     def _moved(self, state: RunState, move: Move, error: BaseException | None) -> None:
         with self.lock:
             assert self.memory is not None
-            self.memory.moved(move, error)
+            self.memory.moves.ended(move, error)
             self.settle_memory()
             self.announce(state, joining=True)
             self.after(state)

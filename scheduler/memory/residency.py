@@ -33,6 +33,7 @@ from plait.scheduler.memory.spill import Extent
 
 if TYPE_CHECKING:
     from plait.scheduler.memory.arbiter import Arbiter
+    from plait.scheduler.memory.claim import Claim
     from plait.scheduler.memory.move import Move
     from plait.scheduler.state import RunState
 
@@ -66,7 +67,10 @@ class Residency:
         self.front_at = [0] * len(self.part.at)
         self.granted: dict[int, Grant] = {}
         self.stalled: dict[int, tuple[int, int]] = {}  # since when (ns) a ready item waits, for so many bytes
-        self.waiting: list[list[int]] = [[] for _ in state.ready]  # by kind: ready, and there is no room
+        self.claims: dict[int, Claim] = {}  # by position
+        self.waiting: list[dict[int, None]] = [{} for _ in state.ready]  # by kind: ready, and there is no room
+        self._waiting_in: list[dict[int, None]] = [{} for _ in arbiter.spaces]  # the same by place
+        self._missed: dict[int, tuple[int, int]] = {}  # of these, a place and the room that was not there
         self.moves: list[deque[Move]] = [deque() for _ in range(max(3, len(state.ready)))]
         self.expected = self._expected(sizes)
         self.sizes = array("q", [0]) * slots
@@ -229,10 +233,11 @@ class Residency:
         wanted, missing, guess = self.needs(position)
         if not wanted:
             self.granted[position] = Grant({}, False)
+            self._another_leads(position)
             return True
         spaces, arbiter = self.arbiter.spaces, self.arbiter
         lead = self.leads(position)
-        claim = arbiter.claim_of(self, position)
+        claim = self.claims.get(position)
         if claim is None and not (guess and any(spaces[place].unsized or not lead for place in wanted)):
             fits = all(
                 nbytes == 0 or spaces[place].free - (0 if lead else self.headroom(position, place)) >= nbytes
@@ -244,19 +249,24 @@ class Residency:
             if fits:
                 for allocation in missing:
                     if allocation.state == AWAY:
-                        arbiter.bring_in(allocation)
+                        arbiter.moves.bring_in(allocation)
                 self.stalled.setdefault(position, (self.arbiter.now_ns(), sum(wanted.values())))
                 return False
         if claim is None and lead:
-            arbiter.claim(self, position)
+            arbiter.turns.claim(self, position)
         if position in self.granted:
             return True
         self.stalled.setdefault(position, (self.arbiter.now_ns(), sum(wanted.values())))
+        self._missed.pop(position, None)
+        if not missing and not guess:  # else it may come to need less
+            short = [(place, nbytes) for place, nbytes in wanted.items() if spaces[place].free < nbytes]
+            self._missed.update(zip([position], short, strict=False))
         return False
 
     def grant(self, position: int, promised: dict[int, int], guess: bool) -> None:
         """Let an item in: its bytes are promised, and what it uses stays."""
         self.granted[position] = Grant(promised, guess)
+        self._missed.pop(position, None)
         since, nbytes = self.stalled.pop(position, (0, 0))
         if since:
             self.state.stalls.append((since, self.arbiter.now_ns(), nbytes))
@@ -270,7 +280,47 @@ class Residency:
             allocation = self.held[slot]
             if allocation is not None:
                 self.arbiter.forget_backing(allocation)
-        self.arbiter.changed = True  # another item may lead now
+        self._another_leads(position)
+
+    def _another_leads(self, position: int) -> None:
+        self.arbiter.changed.update(place for place in self.part.places[position] if self.limited[place])
+
+    def wait(self, position: int) -> None:
+        """A ready item stands aside until something changes in a place that it uses."""
+        self.waiting[self.state.plan.kinds[position]][position] = None
+        for place in self.part.places[position]:
+            if self.limited[place]:
+                self._waiting_in[place][position] = None
+
+    def look_again(self, place: int) -> None:
+        """Something has changed in a place: what stands aside there is looked at again, where that may help."""
+        waiting = self._waiting_in[place]
+        if waiting:
+            front = self.front(place)
+            self.wake([position for position in waiting if self._may_go(position, front)])
+
+    def _may_go(self, position: int, front: int) -> bool:
+        """False if it has a claim, and so hears of its turn, or if the room that it missed is still not there."""
+        if position in self.claims:
+            return False
+        place, nbytes = self._missed.get(position, (-1, 0))
+        return position == front or place < 0 or self.arbiter.spaces[place].free >= nbytes
+
+    def wake(self, positions: list[int], *, ready: bool = True) -> None:
+        """Those of the items that stand aside do so no longer: lanes look at them again, unless not ``ready``."""
+        woken = False
+        for position in positions:
+            waiting = self.waiting[self.state.plan.kinds[position]]
+            if position not in waiting:
+                continue
+            del waiting[position]
+            for place in self.part.places[position]:
+                self._waiting_in[place].pop(position, None)
+            if ready:
+                self.state.make_ready(position)
+                woken = True
+        if woken and not self.state.stopping:
+            self.arbiter.announce(self.state)
 
     def pin(self, position: int, by: int) -> None:
         """What an item uses must stay, or need no longer."""
@@ -281,9 +331,10 @@ class Residency:
         """An item that was let in is done, failed or skipped: what was promised and is not used is free again."""
         grant = self.granted.pop(position, None)
         if grant is None:
-            claim = self.arbiter.claim_of(self, position)
+            claim = self.claims.get(position)
             if claim is not None:
-                self.arbiter.withdraw(claim)
+                self.arbiter.turns.withdraw(claim)
+            self._another_leads(position)
             return
         if grant.promised:
             self.pin(position, -1)
@@ -292,7 +343,7 @@ class Residency:
             space.reserved -= nbytes
             space.granted -= 1
             space.unsized -= grant.guess
-        self.arbiter.changed = True
+        self._another_leads(position)
 
     def produced(self, position: int) -> None:
         """The values that an item made are there: they are held in place of what was promised."""
@@ -380,6 +431,7 @@ class Residency:
                 self.arbiter.drop(allocation)
             elif allocation.place == HOST and allocation.views.keys() == allocation.slots:
                 allocation.fixed = False  # what held it fast is gone
+                self.arbiter.changed.add(allocation.place)
         self.held[slot] = None
         self.others.pop(slot, None)
 
@@ -464,9 +516,10 @@ class Residency:
         """Nothing more of the run starts: moves that have not begun are not needed."""
         for moves in self.moves:
             while moves:
-                self.arbiter.undo(moves.popleft())
-        for claim in [claim for claim in self.arbiter.claims if claim.owner is self]:
-            self.arbiter.withdraw(claim)
+                self.arbiter.moves.undo(moves.popleft())
+        for claim in list(self.claims.values()):
+            self.arbiter.turns.withdraw(claim)
+        self.arbiter.changed.update(place for place, nbytes in enumerate(self.in_use) if nbytes)
 
     def close(self) -> None:
         """The run has ended: nothing of it is held."""

@@ -17,6 +17,7 @@ from plait.devices import HostStream, usable_cores
 from plait.scheduler.device_lanes import DeviceLanes
 from plait.scheduler.device_plan import ROLE_WORDS
 from plait.scheduler.lane_failure import lane_failed
+from plait.scheduler.memory.holding import prepared, value_for_caller
 from plait.scheduler.plan import COMPUTE, COPY, LOOP
 from plait.scheduler.seeing.nesting import CURRENT
 from plait.scheduler.state import SKIPPED, RunState
@@ -438,7 +439,7 @@ class Dispatcher:
     def settle_memory(self) -> None:
         """After what may have freed memory or used it: let those that wait go on."""
         memory = self.memory
-        if memory is not None and (memory.changed or memory.dead):
+        if memory is not None and memory.unsettled:
             memory.settle()
             dead, memory.dead = memory.dead, []
             self.drop(dead)
@@ -447,7 +448,7 @@ class Dispatcher:
         """A value for the caller, whose memory it is from then on."""
         assert state.memory is not None
         with self.lock:
-            value = state.memory.value_for_caller(slot)
+            value = value_for_caller(state.memory, slot)
             self.settle_memory()
         return value
 
@@ -498,7 +499,7 @@ class Dispatcher:
             state.preparing = False
         state.prepared = True
         if state.memory is not None:
-            state.memory.prepared()
+            prepared(state.memory)
         if error is None:
             state.pass_unwritten_outputs()
         else:

@@ -65,7 +65,7 @@ class VirtualDeviceLanes(DeviceLanes):
         op.waits = waits
         if state.traced:
             state.stamps[position] = op.began_at, op.ended_at
-            for slot in plan.access_slots[plan.access_offsets[position] : plan.access_offsets[position + 1]]:
+            for slot in plan.touched[position]:
                 if not state.sizes[slot]:
                     state.measure_slot(slot)
         tail.queue.push(op)  # type: ignore[attr-defined]

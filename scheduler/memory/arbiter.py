@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Arbiter:
     """``announce`` makes lanes look at a run again.
 
-    ``changed`` are the spaces in which something has become different for those that wait there; ``settle`` looks at
-    these alone, so with many devices a change costs no more than with one.
+    ``changed`` are the spaces in which bytes may have become free or movable, ``led`` those in which another item
+    leads its run now; ``settle`` looks at these alone, so with many devices a change costs no more than with one.
     """
 
     def __init__(self, names: tuple[str, ...], limits: list[int | None], announce: Callable[[RunState], None]) -> None:
@@ -36,6 +36,7 @@ class Arbiter:
         self.file = SpillFile()
         self.runs: dict[RunState, Residency] = {}
         self.changed: set[int] = set()
+        self.led: set[int] = set()
         self.dead: list[Any] = []  # values to let go of without the lock
         self.announce = announce
         self.lost: set[int] = set()
@@ -58,6 +59,8 @@ class Arbiter:
     def lose(self, place: int) -> None:
         """A device is lost: nothing is kept back for it, and what wants it fails of itself."""
         self.lost.add(place)
+        for residency in self.runs.values():
+            residency.lost()
         self.changed.add(place)
 
     def holds(self, allocation: Allocation) -> None:
@@ -96,12 +99,18 @@ class Arbiter:
         """What is away, for the caller. What lies in the file stays there for as long as the caller has it."""
         return delivered(allocation.backing, allocation.views.get(slot), self.file)
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether there is something to settle, or to let go of."""
+        return bool(self.changed or self.led or self.dead)
+
     def settle(self) -> None:
         """After any change: turns are taken as far as they go, and lanes look again at what waited there."""
-        while self.changed:
-            places = sorted(self.changed)
+        while self.changed or self.led:
+            changed, places = sorted(self.changed), sorted(self.changed | self.led)
             self.changed.clear()
-            self.turns.take(places)
+            self.led.clear()
+            self.turns.take(changed)
             for residency in list(self.runs.values()):
                 for place in places:
                     residency.look_again(place)

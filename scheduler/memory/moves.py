@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from plait.scheduler.expand import HOST
 from plait.scheduler.memory.allocation import AWAY, COMING, LEAVING, RESIDENT, Allocation
 from plait.scheduler.memory.backing import Filled
+from plait.scheduler.memory.holding import came_back
 from plait.scheduler.memory.move import Move
 from plait.scheduler.memory.spill import Extent
 
@@ -104,7 +105,7 @@ class Moves:
         for slot, value in move.values.items():
             if slot in allocation.slots:
                 values[slot] = value
-        owner.rooted(allocation)
+        came_back(owner, allocation)
         if not isinstance(allocation.backing, Extent) and allocation.place == HOST:
             self._arbiter.forget_backing(allocation)
 

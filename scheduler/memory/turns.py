@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from plait.errors import OutOfMemory
 from plait.scheduler.memory.allocation import AWAY, COMING, LEAVING, Allocation
 from plait.scheduler.memory.claim import Claim
+from plait.scheduler.memory.needs import needs
 from plait.scheduler.memory.residency import NEVER, Residency
 from plait.scheduler.memory.shortage import shortage
 
@@ -138,7 +139,7 @@ class Turns:
                 owner.pin(claim.position, 1)
         wanted, missing, guess = claim.wanted, list[Allocation](), False
         if owner is not None:
-            wanted, missing, guess = owner.needs(claim.position)
+            wanted, missing, guess = needs(owner, claim.position)
         complete = not guess or all(not spaces[place].unsized for place in claim.places)
         for place in claim.places:
             if place in self._arbiter.lost or self._gather(claim, place, wanted.get(place, 0)):
@@ -166,7 +167,7 @@ class Turns:
         """All that the claim needs is there."""
         promised = dict(claim.gathered)
         self._remove(claim)
-        self._arbiter.changed.update(claim.places)
+        self._arbiter.changed.update(place for place in claim.places if self._queues[place])
         if claim.owner is not None:
             claim.owner.grant(claim.position, promised, guess)
             claim.owner.wake([claim.position])

@@ -50,7 +50,7 @@ def _use(plan: Plan, place: int) -> MemoryUse:
     given |= set(plan.expansion.literals.values())
     mutated = program.mutated
     outputs = {_buffer_index(value) for value in program.outputs.values()}
-    used = np.diff(np.asarray(part.used_by[0])) > 0
+    used = np.diff(np.asarray(part.users.offsets)) > 0
     slots = np.flatnonzero((np.asarray(part.place) == place) & used).tolist()
     slots += [slot for slot in outputs if place == 0 and not used[slot]]
     size = {slot: max(0, part.declared[slot]) for slot in slots}
@@ -86,7 +86,7 @@ def _peak(plan: Plan, slots: list[int], size: dict[int, int]) -> int:
     at_start |= {each.index for each in plan.program.declared if each.kind in (INPUT, CONSTANT)}
     change = np.zeros(count + 2, dtype=np.int64)
     for slot in slots:
-        users = part.users(slot)
+        users = part.users[slot]
         first = 0 if slot in at_start or not users else users[0]
         last = count if plan.keep[slot] or not users else users[-1]
         change[first] += size[slot]
@@ -102,9 +102,9 @@ def _largest(plan: Plan) -> list[tuple[int, int]]:
     given |= set(plan.expansion.literals.values())
     callers = [slot for slot in given if place[slot] == HOST and slot not in program.mutated]
     size[callers] = 0
-    ends, slots = (np.concatenate(parts) for parts in zip(part.touched_at, part.made_at, strict=True))
-    count, positions = len(plan.calls), len(part.touched_at[0])
-    at = np.repeat(np.tile(np.arange(count), 2), np.delete(np.diff(ends), positions - 1))
+    count, rows = len(plan.calls), (part.touched, part.made)
+    slots = np.concatenate([each.numbers for each in rows])
+    at = np.concatenate([np.repeat(np.arange(count), np.diff(each.offsets)) for each in rows])
     where, found = place[slots], []
     for number in range(len(plan.places)):
         there = where == number
@@ -124,7 +124,7 @@ def check_working_sets(plan: Plan, limits: list[int | None]) -> None:
             part = memory_part(plan)
             parts = [
                 f"{plan.program.graph.buffer_at(part.buffer[slot]).name!r} {part.declared[slot]}"
-                for slot in (*part.touched(position), *part.made(position))
+                for slot in (*part.touched[position], *part.made[position])
                 if part.place[slot] == place and part.declared[slot] > 0
             ]
             raise PlanError(

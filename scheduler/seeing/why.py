@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from plait.scheduler.device_lanes import WINDOW
 from plait.scheduler.explain import kind_word
+from plait.scheduler.memory.needs import needs
 from plait.scheduler.plan import COMPUTE, LOOP
 from plait.scheduler.seeing.nesting import lane_position
 from plait.scheduler.seeing.units import format_bytes, format_seconds
@@ -85,7 +86,7 @@ def _memory(dispatcher: Dispatcher, state: RunState, position: int) -> Cause | N
     memory, arbiter = state.memory, dispatcher.memory
     if memory is None or arbiter is None or position not in memory.waiting[state.plan.kinds[position]]:
         return None
-    wanted = memory.needs(position)[0]
+    wanted = needs(memory, position)[0]
     words = [f"{format_bytes(nbytes)} of memory in {arbiter.spaces[place].name}" for place, nbytes in wanted.items()]
     leased = [
         f"{format_bytes(arbiter.spaces[place].leased)} leased" for place in wanted if arbiter.spaces[place].leased

@@ -29,7 +29,7 @@ import plait
 from harness import Others, heading, load_example, print_others, resident_bytes
 from plait.devices.sim import HostModel, Machine
 from plait.scheduler import Run
-from plait.scheduler.costs import ItemTimes
+from plait.scheduler.machine_costs import ItemTimes
 from plait.scheduler.simulate import simulate
 
 DEVICES = 64

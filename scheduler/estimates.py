@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from plait.devices.sim import DeviceModel, FailedItem, HostModel, PlantedError
 from plait.graph import WorkItem
-from plait.scheduler.costs import Costs
 from plait.scheduler.expand import HOST
+from plait.scheduler.machine_costs import Costs
 
 if TYPE_CHECKING:
     from plait.scheduler.plan import Plan

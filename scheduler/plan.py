@@ -28,7 +28,7 @@ from plait.scheduler.explain import explain
 from plait.scheduler.links import links
 from plait.scheduler.place import Places
 from plait.scheduler.policies import Policy, Problem, find
-from plait.scheduler.policies.costs import CostModel
+from plait.scheduler.policies.cost_model import CostModel
 from plait.scheduler.rows import Rows, flat
 
 if TYPE_CHECKING:

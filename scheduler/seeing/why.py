@@ -143,6 +143,15 @@ def working(dispatcher: Dispatcher, kind: int = COMPUTE) -> Iterator[tuple[Lane,
                 yield lane, (state, position)
 
 
+def still_running(dispatcher: Dispatcher, state: RunState) -> list[str]:
+    """The items of a run that is stopping which are in flight, where they were recorded, and since when they run."""
+    with dispatcher.lock:
+        plan = state.plan
+        positions = [each for each in range(len(plan.calls)) if state.status_of(each) == RUNNING]
+        running = [(plan.item(each), _running(dispatcher, state, each)) for each in positions]
+    return [f"{item.name!r} ({item.site}){where.replace(' on', ', which runs on', 1)}" for item, where in running]
+
+
 def _named(node: Node, own: RunState) -> str:
     state, position = node
     name = repr(state.plan.item(position).name)

@@ -47,7 +47,7 @@ def cheapest_in_time(
     been given least time so far is taken if ``by_load``, else the device where it ends first.
     """
     items = problem.items
-    seconds, allowed = problem.seconds_lists, problem.allowed
+    seconds, allowed, alike = problem.seconds_lists, problem.allowed, problem.alike
     paid: list[float] = price.tolist()
     latest: list[float] = (target - tails).tolist()
     kind: list[int] = problem.kind.tolist()
@@ -60,9 +60,14 @@ def cheapest_in_time(
         limit = latest[item]
         in_time: list[tuple[float, float, float, int]] = []
         first = (np.inf, 0.0, -1)
+        served = -1
         for there in allowed[item]:
+            if alike[there] == served:
+                continue
             cost = seconds[item][there]
             begin = gaps.earliest(there, ready[there], cost)
+            if begin <= ready[there]:
+                served = alike[there]  # no device like this one begins sooner
             end = begin + cost
             if end <= limit:
                 in_time.append((paid[there] * cost, end, begin, there))

@@ -162,7 +162,7 @@ class _Run:
             item = self.listed[rank]
             arrival, device = self._nearest(item, self.idle[kind] if queue == kind else (queue - self.kinds,))
             if arrival <= self.now:
-                self._begin(item, device)
+                self._begin(item, device, arrival)
                 return True
             self._await(item, arrival)
 
@@ -186,7 +186,7 @@ class _Run:
                     self._take(self.queue[item], rank)
                 self.queue[item] = kind
                 if arrival <= self.now:
-                    self._begin(item, device)
+                    self._begin(item, device, arrival)
                 else:
                     self.expected[kind].add(item)
                     self._await(item, arrival)
@@ -211,15 +211,15 @@ class _Run:
                         best, chosen, source = gain, item, other
         if chosen < 0:
             return False
-        device = self._unbroken(chosen, kind)
+        arrival, device = self._unbroken(chosen, kind)
         if device < 0:
             return False
         self._take(source, self.rank[chosen])
-        self._begin(chosen, device)
+        self._begin(chosen, device, arrival)
         return True
 
-    def _unbroken(self, item: int, kind: int) -> int:
-        """An idle device that a run would not have given ``item`` to in some earlier gap; -1 if there is none."""
+    def _unbroken(self, item: int, kind: int) -> tuple[float, int]:
+        """When arguments come, and an idle device that would not have begun ``item`` in an earlier gap; -1 for none."""
         arrivals: dict[int, float] = {}
         memory = self.problem.memory
         for device in reversed(self.idle[kind]):
@@ -227,13 +227,13 @@ class _Run:
             if arrival is None:
                 arrival = arrivals[memory[device]] = self._arrival(item, device)
             if self.since[device] <= arrival <= self.now:
-                return device
-        return -1
+                return arrival, device
+        return 0.0, -1
 
-    def _begin(self, item: int, device: int) -> None:
+    def _begin(self, item: int, device: int, arrival: float) -> None:
         self.idle[self.kind[device]].pop(device, None)
         # A device that has had nothing to do for some time would have begun when the arguments came.
-        begin = max(self.free_at[device], self._arrival(item, device))
+        begin = max(self.free_at[device], arrival)
         seconds = self.seconds[item][device]
         if begin + seconds < self.now:
             begin = self.now

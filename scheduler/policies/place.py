@@ -11,22 +11,21 @@ from plait.scheduler.policies.rank import inherited_priority
 
 def arrivals(problem: Problem, item: int, finish: list[float], device: list[int]) -> list[float]:
     """When all that ``item`` needs would be on each device; ``finish`` and ``device`` of its predecessors are set."""
-    devices = problem.devices
-    delays = problem.delays
+    devices, delays, memories = problem.devices, problem.delays, problem.memories
     ready = [0.0] * devices
     for before, edge in problem.predecessors[item]:
         done, delay = finish[before], delays[edge]
         if delay is None:
-            for there in range(devices):
+            for there in memories:
                 if done > ready[there]:  # noqa: PLR1730  (max() is three times as slow here)
                     ready[there] = done
             continue
         row = device[before] * devices
-        for there in range(devices):
+        for there in memories:
             when = done + delay[row + there]
             if when > ready[there]:  # noqa: PLR1730
                 ready[there] = when
-    return ready
+    return ready if len(memories) == devices else [ready[first] for first in problem.memory]
 
 
 class Gaps:
@@ -71,15 +70,20 @@ def insert(problem: Problem, order: IntArray) -> Schedule:
     IEEE TPDS 2002). The schedule's order is that of the starts, the user's priorities first.
     """
     items = problem.items
-    seconds, allowed = problem.seconds_lists, problem.allowed
+    seconds, allowed, alike = problem.seconds_lists, problem.allowed, problem.alike
     start, finish, device = [0.0] * items, [0.0] * items, [0] * items
     gaps = Gaps(problem.devices)
     for item in order.tolist():
         ready = arrivals(problem, item, finish, device)
         best_end, best_start, best = np.inf, 0.0, -1
+        served = -1
         for there in allowed[item]:
+            if alike[there] == served:
+                continue
             cost = seconds[item][there]
             begin = gaps.earliest(there, ready[there], cost)
+            if begin <= ready[there]:
+                served = alike[there]  # no device like this one begins sooner
             if begin + cost < best_end:
                 best_end, best_start, best = begin + cost, begin, there
         start[item], finish[item], device[item] = best_start, best_end, best

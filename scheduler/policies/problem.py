@@ -169,6 +169,18 @@ class Problem:
         return found
 
     @cached_property
+    def memories(self) -> list[int]:
+        """The devices that stand for a memory each: the first that uses it."""
+        return sorted(set(self.memory))
+
+    @cached_property
+    def alike(self) -> list[int]:
+        """Per device, a number that devices of one kind and memory have in common."""
+        known: dict[tuple[int, int], int] = {}
+        pairs = zip(self.kind.tolist(), self.memory, strict=True)
+        return [known.setdefault(pair, len(known)) for pair in pairs]
+
+    @cached_property
     def delays(self) -> list[tuple[float, ...] | None]:
         """Per edge, the seconds it takes from device a to b at ``[a * devices + b]``; None if that is 0 for all."""
         with np.errstate(divide="ignore"):

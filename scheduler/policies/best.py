@@ -24,8 +24,9 @@ from plait.scheduler.policies.simulate import simulate
 
 # Steps of planning a graph, of about a microsecond each; they are counted, so that plans are the same anywhere.
 _BUDGET = 1_600_000
+_MOST = 1_500  # of them an item
 _MAKING = 0.6  # the share of it in which schedules are made; the rest improves them
-_WITHIN, _RUN, _INTO_GAPS = 30, 6, 8  # steps an item of schedules within kinds, of a simulated run, and of filling gaps
+_RUN, _INTO_GAPS = 6, 8  # steps an item of a simulated run, and of finding gaps, besides one a device
 _TARGETS = (0.97, 0.97, 0.97, 0.95, 0.98, 0.97)  # of improvements, over the makespan that they begin with
 _IMPROVED = 4  # schedules that are improved; after every second time the better half goes on
 _SHIFTED = 3  # others that are only shifted
@@ -41,14 +42,15 @@ def best(problem: Problem, order: IntArray) -> Schedule:
     """
     if problem.devices == 1 or not problem.items:
         return append(problem, order)
+    budget = min(_BUDGET, _MOST * problem.items)
     steps, found = 0, []
     for number, (cost, make) in enumerate(_candidates(problem, order)):
         steps += cost * problem.items
-        if number >= 2 and steps > _BUDGET * _MAKING:
+        if number >= 2 and steps > budget * _MAKING:
             break
         found.append(make())
     found.sort(key=lambda schedule: schedule.makespan)
-    return _improved(problem, found, (_BUDGET - steps) // ((_WITHIN + 2 * _RUN) * problem.items))
+    return _improved(problem, found, (budget - steps) // ((_within(problem) + 2 * _RUN) * problem.items))
 
 
 def keeping_order(place: Callable[[Problem, IntArray], Schedule], problem: Problem, order: IntArray) -> Schedule:
@@ -74,6 +76,11 @@ def _improved(problem: Problem, found: list[Schedule], times: int) -> Schedule:
     return min(ends, key=_makespan)
 
 
+def _within(problem: Problem) -> int:
+    """Steps an item of a schedule within kinds."""
+    return 25 + 3 * problem.cost.shape[1]
+
+
 def _makespan(schedule: Schedule) -> float:
     return schedule.makespan
 
@@ -91,27 +98,29 @@ def _candidates(problem: Problem, order: IntArray) -> Iterator[_Candidate]:
     by_fastest = ordered(problem, fastest(problem))
     balanced = _Balanced(problem, by_fastest, heft.makespan)
     placing = _INTO_GAPS + problem.devices
-    moving = placing + _WITHIN + _RUN
+    moving = placing + _within(problem) + _RUN
+    several = problem.devices > problem.cost.shape[1]
 
     def run(schedule: Schedule) -> Schedule:
         return simulate(problem, schedule.device, schedule.order)
 
+    def balancing(*shares: float) -> Iterator[_Candidate]:
+        for share in shares:
+            for by_load in (False, True):
+                yield moving, functools.partial(balanced.moved, share, by_load)
+                yield _RUN, functools.partial(balanced.placed, share, by_load)
+
     yield placing + _RUN, lambda: run(heft)
-    for share, by_load in ((0.45, False), (0.45, True), (0.75, False), (0.75, True), (0.15, False), (0.15, True)):
-        yield moving, functools.partial(balanced.moved, share, by_load)
-    yield placing + _RUN, lambda: run(reserve(problem, order))
+    # Where a kind has one device, choosing devices anew within kinds has little to choose.
+    yield from balancing(0.45, *((0.75, 0.15) if several else ()))
     yield _RUN, lambda: simulate(problem, heft.device, settled_order(problem, heft.device))
     yield from _alone(problem, order)
     yield placing + _RUN, lambda: run(insert(problem, by_fastest))
-    for share in (0.6, 0.3, 0.0, 1.0):
-        for by_load in (True, False):
-            yield moving, functools.partial(balanced.moved, share, by_load)
-    for share in (0.45, 0.75, 0.15, 0.6, 0.3, 0.0, 1.0):
-        for by_load in (True, False):
-            yield placing + _RUN, functools.partial(balanced.placed, share, by_load)
-    yield placing + _RUN, lambda: run(reserve(problem, by_fastest))
-    yield placing + _RUN, lambda: run(append(problem, order))
+    yield placing + _RUN, lambda: run(reserve(problem, order))
     yield placing + _RUN, lambda: run(insert(problem, ordered(problem, upward_and_downward(problem))))
+    yield placing + _RUN, lambda: run(reserve(problem, by_fastest))
+    yield from balancing(*(() if several else (0.75, 0.15)), 0.6, 0.3, 0.0, 1.0)
+    yield placing + _RUN, lambda: run(append(problem, order))
     yield placing + _RUN, lambda: run(online(problem, order, push_where_first_done, pull_own))
     yield placing + _RUN, lambda: run(balanced.cheap(0.4, True, order))
 

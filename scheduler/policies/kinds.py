@@ -11,7 +11,7 @@ import numpy as np
 from plait.scheduler.policies.place import by_start
 from plait.scheduler.policies.problem import FloatArray, IntArray, Problem, Schedule
 
-_LOOKED_AT = 40  # items of a queue, the less urgent ones, among which a helper looks
+_LOOKED_AT = 40  # items of other kinds' queues, the less urgent ones, among which a helper looks
 
 
 def within_kinds(problem: Problem, wanted: IntArray, order: IntArray, latest: FloatArray | None = None) -> Schedule:
@@ -48,12 +48,14 @@ class _Run:
             self.kinds + there if pin >= 0 else self.kind[there]
             for there, pin in zip(wanted.tolist(), problem.pin.tolist(), strict=True)
         ]
+        self.waiting = 0  # items in all queues
         self.ready: list[list[int]] = [[] for _ in range(self.kinds + problem.devices)]
         self.load = [0.0] * self.kinds  # seconds that the ready items of a kind's queue take there
         self.coming: list[int] = []  # items of which arguments are on their way since this moment
         self.expected: list[set[int]] = [set() for _ in range(self.kinds)]  # items that a kind took over on their way
         self.idle = [dict.fromkeys(each) for each in self.members]  # kept in the order in which they became idle
         self.pinned = bool((problem.pin >= 0).any())
+        self.looked_at = max(1, _LOOKED_AT // max(1, self.kinds - 1))
         self.start = [0.0] * problem.items
         self.finish = [0.0] * problem.items
         self.device = [-1] * problem.items
@@ -89,16 +91,19 @@ class _Run:
                         self._free(after)
 
     def _settle(self) -> bool:
-        """Start what can start at this moment; whether anything did."""
+        """Start what can start at this moment; whether anything did, so that more might."""
+        if not self.waiting and not self.coming:
+            return False
         before = len(self.events)
-        for kind in range(self.kinds):
+        with_idle = [kind for kind in range(self.kinds) if self.idle[kind]]
+        for kind in with_idle:
             while len(self.idle[kind]) > len(self.expected[kind]) and not self.ready[kind] and self._rush(kind):
                 pass
-        for kind in range(self.kinds):
+        for kind in with_idle:
             while self.idle[kind] and self._serve(kind):
                 pass
-        if len(self.events) == before:
-            for kind in range(self.kinds):
+        if len(self.events) == before and self.waiting:
+            for kind in with_idle:
                 while self.idle[kind] and self._help(kind):
                     pass
         return len(self.events) > before
@@ -120,7 +125,8 @@ class _Run:
 
     def _arrived(self, item: int, now: float) -> None:
         if self.device[item] >= 0 or self.arrives[item] != now:
-            return  # another kind took it over
+            return  # another kind took it over, or is told of it already
+        self.arrives[item] = -1.0
         queue = self.queue[item]
         if queue < self.kinds:
             self.expected[queue].discard(item)
@@ -129,10 +135,12 @@ class _Run:
     def _put(self, item: int) -> None:
         queue = self.queue[item]
         heappush(self.ready[queue], self.rank[item])
+        self.waiting += 1
         if queue < self.kinds:
             self.load[queue] += self._seconds(item, queue)
 
     def _take(self, queue: int, rank: int) -> None:
+        self.waiting -= 1
         ready = self.ready[queue]
         if ready[0] == rank:
             heappop(ready)
@@ -201,7 +209,7 @@ class _Run:
             if other == kind or not ready:
                 continue
             behind = self.now + self.load[other] / len(self.members[other])
-            for rank in ready[-_LOOKED_AT:]:
+            for rank in ready[-self.looked_at :]:
                 item = self.listed[rank]
                 seconds = self._seconds(item, kind)
                 end = self.now + seconds

@@ -16,6 +16,8 @@ from plait.scheduler.policies.place import Gaps, arrivals, by_start
 from plait.scheduler.policies.problem import FloatArray, IntArray, Problem, Schedule
 from plait.scheduler.policies.rank import ordered
 
+_GAPS = 40  # gaps of a device that are tried: in large graphs there are many, and few are long enough
+
 
 def prices(problem: Problem) -> tuple[float, FloatArray]:
     """The area bound of the problem's kinds in seconds, and the price of a second on each device: float64, shape
@@ -54,7 +56,7 @@ def cheapest_in_time(
     share: list[float] = (1.0 / np.maximum(np.bincount(problem.kind), 1)).tolist()
     given = [0.0] * len(share)
     start, finish, device = [0.0] * items, [0.0] * items, [0] * items
-    gaps = Gaps(problem.devices)
+    gaps = Gaps(problem.devices, _GAPS)
     for item in order.tolist():
         ready = arrivals(problem, item, finish, device)
         limit = latest[item]

@@ -37,7 +37,7 @@ _Candidate = tuple[int, Callable[[], Schedule]]
 def best(problem: Problem, order: IntArray) -> Schedule:
     """The schedule whose simulated makespan is the smallest; the first of those that tie.
 
-    It costs about a millisecond an item for some hundred items on a dozen devices, 0.15 for ten thousand
+    It costs one to two milliseconds an item for some hundred items on a dozen devices, 0.2 for ten thousand
     (``benchmarks/policies.py``).
     """
     if problem.devices == 1 or not problem.items:

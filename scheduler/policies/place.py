@@ -29,9 +29,13 @@ def arrivals(problem: Problem, item: int, finish: list[float], device: list[int]
 
 
 class Gaps:
-    """When each of some devices is taken: intervals, ascending and apart; adjoining ones are kept as one."""
+    """When each of some devices is taken: intervals, ascending and apart; adjoining ones are kept as one.
 
-    def __init__(self, devices: int) -> None:
+    Of the gaps between them, ``looked_at`` are tried before what is behind all of them; None for every one.
+    """
+
+    def __init__(self, devices: int, looked_at: int | None = None) -> None:
+        self._looked_at = looked_at
         self._begins: list[list[float]] = [[] for _ in range(devices)]
         self._ends: list[list[float]] = [[] for _ in range(devices)]
 
@@ -39,11 +43,13 @@ class Gaps:
         """The earliest start from ``ready`` on at which the device is free for ``cost`` seconds."""
         begins, ends = self._begins[device], self._ends[device]
         begin = ready
-        for k in range(bisect_right(ends, ready), len(begins)):
+        first = bisect_right(ends, ready)
+        until = len(begins) if self._looked_at is None else min(len(begins), first + self._looked_at)
+        for k in range(first, until):
             if begin + cost <= begins[k]:
-                break
+                return begin
             begin = max(begin, ends[k])
-        return begin
+        return max(begin, ends[-1]) if until < len(begins) else begin
 
     def occupy(self, device: int, begin: float, end: float) -> None:
         """Take the device from ``begin`` to ``end``, which must be free."""

@@ -78,7 +78,8 @@ def _improved(problem: Problem, found: list[Schedule], times: int) -> Schedule:
 
 def _within(problem: Problem) -> int:
     """Steps an item of a schedule within kinds."""
-    return 25 + 3 * problem.cost.shape[1]
+    kinds: int = problem.cost.shape[1]
+    return 25 + 3 * kinds
 
 
 def _makespan(schedule: Schedule) -> float:

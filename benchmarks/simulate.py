@@ -6,7 +6,8 @@ First: graphs of 1,000 to 100,000 items on 64 simulated devices, dry, with trans
 limit, each in a process of its own. CPU seconds count, of recording, planning and running together, so a busy machine
 changes little; KB an item is what the resident set grew by.
 
-Then: the examples run here, and simulated with the times that their items took in that very run. Of several runs the
+Then: the examples run here, and simulated with the times that their items took in that very run, and what lay between
+them. Of several runs the
 shortest was disturbed least, and counts; the others are shown.
 
 ``--check``: exit status 1 if the cost of an item grows by half or more from the least graph to the largest, an item of
@@ -33,7 +34,6 @@ from plait.scheduler.simulate import simulate
 
 DEVICES = 64
 WIDTH = 4  # items of a layer on each device
-OVERHEAD_S = 15e-6  # between two items of a stream, as overhead.py finds on long items
 STREAMS = 2
 
 
@@ -134,13 +134,13 @@ def predictions(rounds: int) -> list[float]:
 def predict(name: str, rounds: int, build: object, inputs: dict[str, object]) -> float:
     """Run and simulate several times; the ratio of the shortest run."""
     assert callable(build)
-    host = HostModel(workers=STREAMS, overhead_s=OVERHEAD_S)
     runs: list[Run] = []
     ratios = []
     for _ in range(rounds):
         graph = build()
         plait.run(graph, inputs, scheduler={"streams": STREAMS}, watch=runs.append)
         times = ItemTimes.from_trace(runs[-1].trace)
+        host = HostModel(workers=STREAMS, overhead_s=times.gap_s)
         machine = plait.machine(Machine("this host", host, (), ()), dry=True, costs=times)
         simulated = simulate(graph, machine, streams=STREAMS).makespan_s
         ratios.append((runs[-1].trace.makespan_ns / 1e9, simulated))

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from plait.graph import Graph, read, update, uses, work, write
     from plait.scheduler import Outputs, Plan, Run, Scheduler, Trace, open_scheduler
 
+    __version__: str
+
 __all__ = [
     "DeviceError",
     "DeviceLost",
@@ -45,6 +47,7 @@ __all__ = [
     "Scheduler",
     "Trace",
     "WorkError",
+    "__version__",
     "device",
     "devices",
     "donate",
@@ -78,10 +81,22 @@ _HOME = {name: home for names, home in _HOMES.items() for name in names.split()}
 def __getattr__(name: str) -> Any:
     if name in ("devices", "graph", "scheduler", "testing", "errors"):
         return import_module(f"plait.{name}")
+    if name == "__version__":
+        return _version()
     if name not in _HOME:
         raise AttributeError(f"module 'plait' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_HOME[name]), _NAMED.get(name, name))
     return value
+
+
+def _version() -> str:
+    """The version of the installed distribution."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415  it takes milliseconds
+
+    try:
+        return version("plait")
+    except PackageNotFoundError:  # imported from its sources, which no installer has seen
+        return "0+unknown"
 
 
 def __dir__() -> list[str]:

@@ -8,7 +8,7 @@ import contextvars
 import functools
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
@@ -16,6 +16,7 @@ import trio
 from plait.devices import carried, worker_waits
 from plait.graph import Graph
 from plait.scheduler import Outputs, Run, default_streams, open_scheduler
+from plait.stopping import wait_until_stopped
 
 if TYPE_CHECKING:
     from plait.scheduler.watch import Display
@@ -38,12 +39,13 @@ def run(
     called with the run when it has ended, also in failure; ``live=True`` shows the run while it goes on, as
     ``Run.watch`` does. With either it is traced, and the outputs' ``run`` is the run. Where an event loop is already
     running in this thread (a notebook), the run has a thread and a trio loop of its own. Ctrl-C stops the run, waits
-    for what is in flight, and raises KeyboardInterrupt.
+    for what is in flight (if that takes a while, standard error has a line that names it), and raises
+    KeyboardInterrupt.
     """
     with worker_waits():  # a work item may well run a graph of its own
         if _loop_is_running():
-            return _Thread(_main, graph, inputs, scheduler, watch, live, named).wait()
-        return _bare(lambda: trio.run(_main, graph, inputs, scheduler, watch, live, named))
+            return _Thread(_main, graph, inputs, scheduler, watch, live, named, wait_until_stopped).wait()
+        return _bare(lambda: trio.run(_main, graph, inputs, scheduler, watch, live, named, wait_until_stopped))
 
 
 async def run_async(
@@ -72,6 +74,7 @@ async def _main(
     watch: Callable[[Run], None] | None,
     live: bool,
     named: dict[str, Any],
+    stopped: Callable[[Run], Awaitable[None]] | None = None,
 ) -> Outputs:
     given = scheduler or {}
     traced = live or watch is not None or given.get("costs") is not None  # costs are learnt from traces
@@ -84,7 +87,10 @@ async def _main(
         try:
             return _with_run(await started, started) if options["trace"] else await started
         finally:
+            interrupted = not started.done  # nothing else ends the wait for a run that has not ended
             started.cancel()
+            if interrupted and stopped is not None:
+                await stopped(started)
             if watch is not None:
                 with trio.CancelScope(shield=True):  # the run ends by itself, having been told to
                     await started._finished.wait()

@@ -1,13 +1,16 @@
-"""What blocks and allocators of every memory space have in common: checks of requests, and counts of what is held."""
+"""What blocks and allocators of every space have in common: checks of requests, counts of what is held, giving back."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from plait.devices.mark import mark_of
+from plait.devices.protocol import Stream
 from plait.errors import DeviceError
 
 
@@ -56,3 +59,24 @@ class Counts:
         names = ("allocations", "blocks", "in_use", "peak", "largest")
         figures = {name: getattr(self, name) for name in names}
         return MappingProxyType(figures if limit is None else figures | {"limit": limit})
+
+
+class Freed(Protocol):
+    """A block as ``free_behind`` sees it."""
+
+    _freed: bool
+
+
+def free_behind(
+    block: Freed, lock: AbstractContextManager[Any], stream: Stream | None, release: Callable[[], None]
+) -> None:
+    """Release a block at once, or when ``stream`` has passed all that it holds now. Twice is a DeviceError."""
+    mark = None if stream is None else mark_of(stream)
+    with lock:
+        if block._freed:
+            raise DeviceError(f"{block!r} is freed a second time")
+        block._freed = True
+    if mark is None:
+        release()
+    else:
+        mark.subscribe(release)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from plait.errors import GraphError
+from plait.graph.operators import refuses_operators
 from plait.graph.region import Region, compose, sliced_shape
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Declared:
 RESULT_DECLARED = Declared(RESULT)
 
 
+@refuses_operators
 class Buffer:
     """A piece of logical data of one graph: name, shape and dtype (None while unknown).
 
@@ -113,6 +115,7 @@ class Buffer:
         raise GraphError(f"{self.name!r} has no value while recording: a branch on it belongs inside a work item")
 
 
+@refuses_operators
 class BufferSlice:
     """A basic slice (integers, slices, ``...``, ``None``) of a buffer, possibly a slice of a slice."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from plait.graph.access import Uses
 from plait.graph.buffer import RESOURCE, Access, Buffer, BufferSlice, Declared
 from plait.graph.hazards import READ, UPDATE, WRITE
 from plait.graph.item import function_name
+from plait.graph.options import NAMES
 
 if TYPE_CHECKING:
     from plait.graph.graph import Graph
@@ -43,6 +45,32 @@ def declare(graph: Graph, args: tuple[Any, ...], site: int, work: Any, *, allow_
         elif isinstance(arg, list | tuple | dict):
             _declare_nested(graph, arg, site, work)
     return kept
+
+
+def check_options_among(kwargs: dict[str, Any], work: Any, place: str) -> None:
+    """GraphError for keyword arguments that ``work`` does not take and that are the names of options."""
+    for name, given in kwargs.items():
+        if name in NAMES and not _takes(work, name):
+            called = function_name(work)
+            value = repr(given) if isinstance(given, int | float | str | None) else "..."
+            raise GraphError(
+                f"item {called!r} recorded at {place}: {called} takes no argument {name!r}. Options are given beside "
+                f"the call: g.options({name}={value}).call({called}, ...)"
+            )
+
+
+def _takes(work: Any, name: str) -> bool:
+    """Whether a function takes an argument by that name, as far as can be told."""
+    if isinstance(work, str):
+        return True
+    try:
+        parameters = inspect.signature(work, follow_wrapped=False).parameters  # what a wrapper takes is its own
+    except (TypeError, ValueError):
+        return True  # of a function in C that does not say
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return True
+    found = parameters.get(name)
+    return found is not None and found.kind in (found.POSITIONAL_OR_KEYWORD, found.KEYWORD_ONLY)
 
 
 def _declare_nested(graph: Graph, container: Any, site: int, work: Any) -> None:

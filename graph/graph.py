@@ -23,7 +23,7 @@ from plait.graph.buffer import (
     BufferSlice,
     Declared,
 )
-from plait.graph.declare import access, check_own, declare
+from plait.graph.declare import access, check_options_among, check_own, declare
 from plait.graph.hazards import READ, WRITE
 from plait.graph.item import BARRIER, CALL, COPY, FILL, Sites, WorkItem
 from plait.graph.options import DEFAULT, SHAREABLE, Options, merged
@@ -356,6 +356,7 @@ class Graph:
         try:
             kept = declare(self, args, site, work)
             if kwargs:
+                check_options_among(kwargs, work, self.site(site))
                 declare(self, tuple(kwargs.values()), site, work, allow_uses=False)
             first = len(self.buffer_items)
             for index in range(first, first + options.outputs):

@@ -16,7 +16,7 @@ from plait.scheduler.expand import HOST
 from plait.scheduler.links import links
 from plait.scheduler.place import Places
 from plait.scheduler.policies import Policy, Problem
-from plait.scheduler.policies.costs import CostModel, kernel_name
+from plait.scheduler.policies.cost_model import CostModel, kernel_name
 
 _TRANSFER = 0.5  # what bringing one argument of unknown size takes, in mean items
 _TRIES = 2  # items of a kernel that explore a kind of device on which its time is a guess

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from operator import itemgetter
 from time import perf_counter
 from typing import Any
@@ -22,6 +22,7 @@ from plait.graph.buffer import Access, Buffer, BufferSlice
 from plait.graph.hazards import READ, UPDATE
 from plait.graph.item import CALL, COPY, WorkItem
 from plait.graph.program import Program
+from plait.scheduler.containers import leaves, rebuilt
 from plait.scheduler.expand import Transfer
 
 Values = list[Any]
@@ -238,21 +239,53 @@ def _fill(target: Any, value: Any) -> None:
 
 
 def _unshared(result: Any, args: list[Any]) -> Any:
-    if isinstance(result, np.ndarray) or hasattr(result, "__cuda_array_interface__"):
-        return result.copy() if any(_shares(result, arg) for arg in args) else result
-    if type(result) in (list, tuple):
-        return type(result)(_unshared(part, args) for part in result)
-    return result
+    """The result with copies of the arrays in it that share memory with an array among the arguments."""
+    given = [array for arg in args for array in _arrays(arg)]
+
+    def shares(array: Any) -> bool:
+        return any(_shares(array, other) for other in given)
+
+    def own(value: Any) -> Any:
+        parts = _parts_of(value)
+        if (not _is_array(value) or not shares(value)) and not any(map(shares, _arrays(list(parts.values())))):
+            return value
+        made = copy.copy(value) if parts else value.copy()
+        for key, part in parts.items():
+            if isinstance(made, np.ndarray):
+                made[key] = rebuilt(part, own)
+            else:
+                object.__setattr__(made, key, rebuilt(part, own))  # also where it is frozen
+        return made
+
+    return rebuilt(result, own) if any(map(shares, _arrays(result))) else result
 
 
-def _shares(result: Any, arg: Any) -> bool:
-    if isinstance(arg, np.ndarray):
-        return isinstance(result, np.ndarray) and bool(np.may_share_memory(result, arg))
-    if hasattr(arg, "__cuda_array_interface__"):
-        return _allocation(result) is not None and _allocation(result) is _allocation(arg)
-    if isinstance(arg, list | tuple):
-        return any(_shares(result, part) for part in arg)
-    return isinstance(arg, dict) and any(_shares(result, part) for part in arg.values())
+def _arrays(value: Any) -> Iterator[Any]:
+    """The arrays in a value, also those in dataclasses and in arrays of objects."""
+    for part in leaves(value):
+        if _is_array(part):
+            yield part
+        for inner in _parts_of(part).values():
+            yield from _arrays(inner)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__")
+
+
+def _parts_of(value: Any) -> dict[Any, Any]:
+    """The values in a dataclass by field, in an array of objects by index."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in fields(value) if hasattr(value, each.name)}
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return dict(np.ndenumerate(value))
+    return {}
+
+
+def _shares(result: Any, array: Any) -> bool:
+    if isinstance(array, np.ndarray):
+        return isinstance(result, np.ndarray) and bool(np.may_share_memory(result, array))
+    return _allocation(result) is not None and _allocation(result) is _allocation(array)
 
 
 def _allocation(array: Any) -> Any:

@@ -141,7 +141,7 @@ def _values(values: Values) -> tuple[Values]:
 
 
 def _slots(plan: Plan, position: int) -> list[int]:
-    return plan.access_slots[plan.access_offsets[position] : plan.access_offsets[position + 1]]
+    return list(plan.touched[position])
 
 
 def _topological(count: int, pairs: set[tuple[int, int]]) -> list[int]:

@@ -54,9 +54,10 @@ def touched_bytes(program: Program) -> list[int | None]:
 def by_option(items: Sequence[Any], get: Callable[[Options], Any]) -> list[Any]:
     """``get`` of every item's options, asked once for each distinct options object."""
     options = [item.options for item in items]
-    if options and options.count(options[0]) == len(options):
+    distinct = {id(each): each for each in options}
+    if len(distinct) == 1:
         return [get(options[0])] * len(options)
-    known = {id(each): get(each) for each in {id(each): each for each in options}.values()}
+    known = {key: get(each) for key, each in distinct.items()}
     return [known[id(each)] for each in options]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from plait.devices import LaunchQueue
+from plait.scheduler.containers import rebuilt
 from plait.scheduler.expand import HOST, Transfer
 
 
@@ -41,11 +42,8 @@ def _is_numeric(dtype: np.dtype[Any]) -> bool:
 
 def _brought(queue: LaunchQueue, value: Any, there: Any, *, copied: bool) -> Any:
     """``value`` on the queue's device, in the bytes that are there already if they fit; containers part by part."""
-    if isinstance(value, list | tuple):
-        parts = [_brought(queue, part, None, copied=copied) for part in value]
-        return type(value)._make(parts) if hasattr(value, "_make") else type(value)(parts)
-    if isinstance(value, dict):
-        return {key: _brought(queue, part, None, copied=copied) for key, part in value.items()}
+    if isinstance(value, list | tuple | dict):
+        return rebuilt(value, lambda part: _brought(queue, part, None, copied=copied))
     on_device = queue.owns(value)
     if not on_device and not (isinstance(value, np.ndarray) and _is_numeric(value.dtype)):
         return value  # text, dates, objects: a device has no arrays of these, and the item gets what there is
@@ -67,27 +65,18 @@ def begin_out(queue: LaunchQueue, value: Any) -> tuple[Any, list[Any]]:
 
     A value without arrays, or with empty ones, may still hold what the device works on, so it is waited for like one.
     """
-    made, copies = _begun(queue, value)
+    copies: list[Any] = []
+
+    def begin(part: Any) -> Any:
+        if not queue.owns(part):
+            return part
+        target = np.empty(part.shape, part.dtype)
+        if part.size:
+            copies.append(queue.copy_out(target, part))
+        return target
+
+    made = rebuilt(value, begin)
     return made, copies or [Fence(queue)]
-
-
-def _begun(queue: LaunchQueue, value: Any) -> tuple[Any, list[Any]]:
-    if isinstance(value, list | tuple):
-        pairs = [_begun(queue, part) for part in value]
-        parts = [part for part, _ in pairs]
-        made = type(value)._make(parts) if hasattr(value, "_make") else type(value)(parts)
-        return made, [copy for _, copies in pairs for copy in copies]
-    if isinstance(value, dict):
-        found = {key: _begun(queue, part) for key, part in value.items()}
-        return {key: part for key, (part, _) in found.items()}, [
-            copy for _, copies in found.values() for copy in copies
-        ]
-    if not queue.owns(value):
-        return value, []
-    target = np.empty(value.shape, value.dtype)
-    if not value.size:
-        return target, []
-    return target, [queue.copy_out(target, value)]
 
 
 def owned(value: Any, args: Any) -> bool:

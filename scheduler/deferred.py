@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from plait.devices.sim import NOTHING, Op
 from plait.errors import DeviceError
+from plait.scheduler.containers import leaves, rebuilt
 
 _UNFILLED = object()
 
@@ -109,29 +110,12 @@ SIMULATED = (Cell, Sized)
 
 def resolved(arg: Any) -> Any:
     """An argument with the values of its cells in their place, in nested containers too."""
-    if isinstance(arg, Cell | _Part):
-        return arg.get()
-    kind = type(arg)
-    if kind is list:
-        return [resolved(part) for part in arg]
-    if kind is tuple:
-        return tuple(resolved(part) for part in arg)
-    if kind is dict:
-        return {key: resolved(part) for key, part in arg.items()}
-    if isinstance(arg, tuple) and hasattr(arg, "_make"):
-        return arg._make(resolved(part) for part in arg)
-    return arg
+    if not any(isinstance(part, Cell | _Part) for part in leaves(arg)):
+        return arg
+    return rebuilt(arg, lambda part: part.get() if isinstance(part, Cell | _Part) else part)
 
 
 def copied(value: Any) -> Any:
     """The same contents in other memory: what a transfer makes."""
     value = value.get() if isinstance(value, Cell) else value
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if isinstance(value, tuple) and hasattr(value, "_make"):
-        return value._make(copied(part) for part in value)
-    if isinstance(value, list | tuple):
-        return type(value)(copied(part) for part in value)
-    if isinstance(value, dict):
-        return {key: copied(part) for key, part in value.items()}
-    return value
+    return rebuilt(value, lambda part: part.copy() if isinstance(part, np.ndarray) else part)

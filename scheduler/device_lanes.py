@@ -19,9 +19,10 @@ from plait.devices import LaunchQueue, Mark
 from plait.errors import DeviceLost, OutOfMemory
 from plait.scheduler.clock import Clock
 from plait.scheduler.crossing import begin_out, owned, transferred
-from plait.scheduler.device_plan import LAUNCH, LOOP, OUT, stream_name, transfer_call
+from plait.scheduler.device_plan import IN, LAUNCH, LOOP, OUT, stream_name, transfer_call
 from plait.scheduler.expand import Transfer
 from plait.scheduler.holders import with_holders
+from plait.scheduler.lane_failure import LaneFailed, abandon, fail_runs, recount
 from plait.scheduler.shared_constants import SharedConstants, is_shareable
 
 if TYPE_CHECKING:
@@ -95,6 +96,68 @@ class DeviceLanes:
             queue.device.give_back(queue)
         self._move_queues.clear()
 
+    # ---- when the scheduler itself fails ----------------------------------------------------------------------
+
+    def lane_failed(self, lane: Lane, error: BaseException) -> None:
+        """With the lock held, after ``lane``'s runs were told to stop: what it was enqueueing fails with it."""
+        for (place, role, _, _), tail in list(self._tails.items()):
+            state, position = tail.busy
+            if 3 * place + role == lane.kind and state is not None:
+                tail.busy = None, -1
+                assert state.flight is not None
+                state.flight.failing.setdefault(position, error)
+        self._drain(lane.kind // 3)
+
+    def _drain(self, place: int) -> None:
+        """With the lock held: of the runs that are stopping, hear of the end of what is in flight on a device."""
+        tails = [tail for key, tail in self._tails.items() if key[0] == place]
+        for state in [state for state in self._dispatcher.runs if state.stopping and state.flight is not None]:
+            flight = state.flight
+            assert flight is not None
+            held = {position for queue in flight.queue.values() for position in queue}
+            held.update(position for others in flight.deferred.values() for position in others)
+            kinds = 3 * place + LAUNCH, 3 * place + IN
+            for position, kind in enumerate(state.plan.kinds):
+                if kind in kinds and position not in held:
+                    abandon(state, position)
+            recount(state)
+            for tail in tails:
+                queue = flight.queue.get(tail.key)
+                if queue and tail.busy != (state, queue[-1]):
+                    flight.event[queue[-1]] = None  # so that it is followed by a new one
+                    self._follow(state, tail, queue[-1])
+            self._dispatcher.after(state)
+        for tail in tails:
+            self._count_in_flight(tail)
+            self._unpark(tail)
+
+    def _count_in_flight(self, tail: Tail) -> None:
+        flights = [state.flight for state in self._dispatcher.runs]
+        tail.in_flight = sum(len(flight.queue.get(tail.key, ())) for flight in flights if flight is not None)
+
+    def forget_flight(self, state: RunState) -> None:
+        """With the lock held, which is let go: nothing of a run is in flight afterwards, and nobody hears of it."""
+        flight = state.flight
+        assert flight is not None
+        streams, flight.queue = flight.queue, {}
+        flight.deferred.clear()
+        for tail in [tail for tail in self._tails.values() if streams.get(tail.key)]:
+            self._count_in_flight(tail)
+            self._lock.release()
+            try:
+                with contextlib.suppress(Exception):
+                    tail.queue.driver.synchronize()
+            finally:
+                self._lock.acquire()
+
+    def _failed_hearing(self, tail: Tail, error: BaseException) -> None:
+        """With the lock held: what is told of a device's stream could not be taken in."""
+        place = self.devices.index(tail.queue.device) + 1
+        runs = self._dispatcher.runs
+        states = [state for state in runs if state.plan.on_device and place in state.plan.on_device.devices]
+        fail_runs(self._dispatcher, states, LaneFailed(tail.queue.name, tail.queue.device.name, None, error))
+        self._drain(place)
+
     def move_queue(self, lane: Lane) -> LaunchQueue:
         """The stream of a device's moves to make room or to bring back; without the lock, on the lane's own thread."""
         place, role = divmod(lane.kind, 3)
@@ -140,7 +203,8 @@ class DeviceLanes:
                 event = enqueue(state, position, tail, waits)
             except BaseException as raised:  # whatever it is, it is the item's failure
                 error = raised
-            self._lock.acquire()
+            finally:
+                self._lock.acquire()
             if isinstance(error, OutOfMemory):
                 error = with_holders(error, tail.queue.device, place, self._dispatcher.runs)
             tail.busy = None, -1
@@ -193,7 +257,8 @@ class DeviceLanes:
             queue = device.borrow(priority=priority, kind="compute" if role == LAUNCH else "copy", name=name)
         except Exception as raised:
             error = raised
-        self._lock.acquire()
+        finally:
+            self._lock.acquire()
         if error is None:
             if queue.name not in self._names:
                 self._names.append(queue.name)
@@ -273,10 +338,31 @@ class DeviceLanes:
     # ---- copying out ------------------------------------------------------------------------------------------
 
     def _serve_out(self, lane: Lane, state: RunState, place: int) -> None:
+        begun: deque[tuple[int, Tail, Any, Any, Any]] = deque()
+        try:
+            self._carry_out(lane, state, place, begun)
+        except BaseException:
+            self._finish_begun(state, begun)
+            raise
+
+    def _finish_begun(self, state: RunState, begun: deque[tuple[int, Tail, Any, Any, Any]]) -> None:
+        """Wait for copies that nobody will hear of."""
+        for position, _, _, copies, _ in begun:
+            self._lock.release()
+            try:
+                with contextlib.suppress(Exception):
+                    for copy in copies:
+                        copy.finish()
+            finally:
+                self._lock.acquire()
+            abandon(state, position)
+
+    def _carry_out(
+        self, lane: Lane, state: RunState, place: int, begun: deque[tuple[int, Tail, Any, Any, Any]]
+    ) -> None:
         flight = state.flight
         assert flight is not None
         entered, yielding = self._dispatcher.now_ns(), False
-        begun: deque[tuple[int, Tail, Any, Any, Any]] = deque()
         dead: list[Any] = []
         while True:
             position = state.peek(lane.kind) if len(begun) < BEGUN and not yielding else -1
@@ -284,7 +370,7 @@ class DeviceLanes:
                 tail = self._tail(state, place, OUT, position)
                 if tail is None or state.peek(lane.kind) != position:
                     continue
-                state.pop(lane.kind)
+                lane.position = state.pop(lane.kind)
                 number = self._numbers[place] = self._numbers[place] + 1
                 waits = self._waits(state, position, tail)
                 flight.stream[position], flight.lane[position], flight.number[position] = tail.key, tail.index, number
@@ -305,13 +391,15 @@ class DeviceLanes:
                         state.enqueued[position] = self._dispatcher.now_ns()
                 except BaseException as raised:
                     error = raised
-                self._lock.acquire()
+                finally:
+                    self._lock.acquire()
                 if error is None:
                     begun.append((position, tail, value, copies, started))
                 else:
                     self._end_out(state, position, tail, error, dead)
             elif begun:
                 position, tail, value, copies, started = begun.popleft()
+                lane.position = position
                 self._lock.release()
                 error = None
                 try:
@@ -320,9 +408,10 @@ class DeviceLanes:
                     state.values[state.plan.outs[position]] = value
                 except BaseException as raised:
                     error = raised
-                finished = perf_counter_ns()
-                value, copies = None, []
-                self._lock.acquire()
+                finally:
+                    finished = perf_counter_ns()
+                    value, copies = None, []
+                    self._lock.acquire()
                 clock = self._clocks.get(place)
                 if state.traced and clock is not None:
                     began = finished
@@ -333,6 +422,7 @@ class DeviceLanes:
                     state.lanes[position] = tail.index
                     state.measure_slot(state.plan.outs[position])
                 self._end_out(state, position, tail, error, dead)
+                lane.position = -1
                 yielding = yielding or self._dispatcher.should_yield(lane, state, entered)
             else:
                 break
@@ -370,27 +460,34 @@ class DeviceLanes:
             tail.queue.device.tracker.follow(tail.queue.pointer, event, mark)
         except BaseException as error:
             mark.settle(error)
-        self._lock.acquire()
+        finally:
+            self._lock.acquire()
 
     def _reached(self, state: RunState, tail: Tail, position: int, mark: Mark) -> None:
         """Callback of a mark, on the tracker's thread."""
+        with self._lock:
+            try:
+                self._hear(state, tail, position, mark)
+            except BaseException as error:  # whatever it is: the tracker has no use for it, and the runs would hang
+                self._failed_hearing(tail, error)
+
+    def _hear(self, state: RunState, tail: Tail, position: int, mark: Mark) -> None:
         dead: list[Any] = []
         flight = state.flight
         assert flight is not None
-        with self._lock:
-            if mark.error is None:
-                if state.traced:
-                    with contextlib.suppress(Exception):  # a device that was lost meanwhile keeps no times
-                        self._stamp(state, tail, position)
-                tail.in_flight -= flight.reached(tail.key, position, dead)
-                self._unpark(tail)
-            else:
-                self._lost(tail, mark.error)
-            if state in self._dispatcher.runs:  # else it has ended without what was followed, of a lost device
-                self._dispatcher.announce(state, joining=True)
-                self._dispatcher.after(state)
-            self._dispatcher.settle_memory()
-            self._dispatcher.drop(dead)
+        if mark.error is None:
+            if state.traced:
+                with contextlib.suppress(Exception):  # a device that was lost meanwhile keeps no times
+                    self._stamp(state, tail, position)
+            tail.in_flight -= flight.reached(tail.key, position, dead)
+            self._unpark(tail)
+        else:
+            self._lost(tail, mark.error)
+        if state in self._dispatcher.runs:  # else it has ended without what was followed, of a lost device
+            self._dispatcher.announce(state, joining=True)
+            self._dispatcher.after(state)
+        self._dispatcher.settle_memory()
+        self._dispatcher.drop(dead)
 
     def _failed(self, state: RunState, position: int, tail: Tail, error: BaseException) -> None:
         """An item could not be enqueued. Part of it may be running, so it ends when the stream has passed it."""
@@ -443,7 +540,8 @@ class DeviceLanes:
                 fresh = Clock(device, clock)
             except Exception:  # a device that cannot be asked fails the items too, and says so there
                 fresh = None
-            self._lock.acquire()
+            finally:
+                self._lock.acquire()
             if fresh is not None:
                 self._clocks[place] = fresh
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from plait.graph import CALL, Edges, WorkItem
 from plait.scheduler.expand import HOST, Expansion, Transfer
+from plait.scheduler.rows import Rows, flat
 
 if TYPE_CHECKING:
     from plait.scheduler.plan import Plan
@@ -40,14 +41,14 @@ class DevicePart:
     """
 
     lanes: list[int]
-    early: list[tuple[int, ...]]
-    late: list[tuple[int, ...]]
-    before: list[tuple[int, ...]]
+    early: Rows
+    late: Rows
+    before: Rows
     guarded: bytearray
     records: bytearray
     local: dict[int, int]
-    local_at: dict[int, tuple[int, ...]]
-    local_made: list[tuple[int, ...]]
+    local_at: Rows
+    local_made: Rows
     priorities: list[int]
     devices: tuple[int, ...]
 
@@ -77,51 +78,51 @@ def device_part(
     expansion: Expansion,
 ) -> DevicePart:
     """Give every device item a stream, and sort its edges by how each is kept."""
-    count = len(kinds)
+    count, targets = len(kinds), waits.target
     offsets, sources = waits.predecessors()
-    starts, flat = offsets.tolist(), sources.tolist()
-    predecessors = [flat[starts[position] : starts[position + 1]] for position in range(count)]
-    lanes = _lanes(items, kinds, cost.tolist(), predecessors, streams)
-    stream_of = [(kind, lane, item.options.priority) for kind, lane, item in zip(kinds, lanes, items, strict=True)]
-    on_device = [kind >= 3 for kind in kinds]
-    enqueued = [kind >= 3 and kind % 3 != OUT for kind in kinds]  # what counts as begun before it is done
-    early: list[list[int]] = [[] for _ in range(count)]
-    late: list[list[int]] = [[] for _ in range(count)]
-    before: list[list[int]] = [[] for _ in range(count)]
-    guarded = bytearray(count)
-    records = bytearray(count)
-    for position in range(count):
-        for source in predecessors[position]:
-            if enqueued[source] and on_device[position]:
-                early[source].append(position)
-                before[position].append(source)
-                if stream_of[source] != stream_of[position]:
-                    records[source] = 1
-                if guarded[source] or kinds[source] // 3 != kinds[position] // 3:
-                    guarded[position] = 1
-            else:
-                late[source].append(position)
+    lanes = _lanes(items, kinds, cost.tolist(), Rows(flat(offsets), flat(sources)), streams)
+    priorities = [item.options.priority for item in items]
+    kind, stream = np.array(kinds, dtype=np.int64), _numbered(zip(kinds, lanes, priorities, strict=True))
+    begun = (kind >= 3) & (kind % 3 != OUT)  # these count as begun before they are done
+    early = begun[sources] & (kind[targets] >= 3)
+    records = np.zeros(count, dtype=np.uint8)
+    records[sources[early & (stream[sources] != stream[targets])]] = 1
     local, local_at = _local(items, kinds, lanes, access_offsets.tolist(), access_slots.tolist(), expansion)
     return DevicePart(
         lanes=lanes,
-        early=[tuple(each) for each in early],
-        late=[tuple(each) for each in late],
-        before=[tuple(each) for each in before],
-        guarded=guarded,
-        records=records,
+        early=Rows.grouped(count, sources[early], targets[early]),
+        late=Rows.grouped(count, sources[~early], targets[~early]),
+        before=Rows.grouped(count, targets[early], sources[early]),
+        guarded=_guarded(kind, sources[early], targets[early]),
+        records=bytearray(records.tobytes()),
         local=local,
         local_at=local_at,
-        local_made=[_made(item, kinds[position] // 3, local, expansion) for position, item in enumerate(items)],
-        priorities=[item.options.priority for item in items],
+        local_made=Rows.of(_made(item, kinds[position] // 3, local, expansion) for position, item in enumerate(items)),
+        priorities=priorities,
         devices=tuple(sorted({kind // 3 for kind in kinds if kind >= 3})),
     )
+
+
+def _numbered(streams: Iterable[tuple[int, int, int]]) -> IntArray:
+    known: dict[tuple[int, int, int], int] = {}
+    return np.array([known.setdefault(each, len(known)) for each in streams], dtype=np.int64)
+
+
+def _guarded(kind: IntArray, sources: IntArray, targets: IntArray) -> bytearray:
+    """What some path of these edges leads to from another device; edges by ascending target."""
+    guarded = bytearray(len(kind))
+    across = (kind[sources] // 3 != kind[targets] // 3).tolist()
+    for source, target, other in zip(sources.tolist(), targets.tolist(), across, strict=True):
+        if other or guarded[source]:
+            guarded[target] = 1
+    return guarded
 
 
 def _lanes(
     items: Sequence[WorkItem | Transfer],
     kinds: list[int],
     cost: list[float],
-    predecessors: list[list[int]],
+    predecessors: Rows,
     streams: int,
 ) -> list[int]:
     """A stream for each device item, in order of urgency.
@@ -169,7 +170,7 @@ def _local(
     offsets: list[int],
     slots: list[int],
     expansion: Expansion,
-) -> tuple[dict[int, int], dict[int, tuple[int, ...]]]:
+) -> tuple[dict[int, int], Rows]:
     """Slots that are the result of a device item and used in its stream alone: how many use each, and per position."""
     home: dict[int, Any] = {}
     uses: dict[int, int] = {}
@@ -183,9 +184,8 @@ def _local(
             home[slot] = key if home.setdefault(slot, key) == key else None
             uses[slot] = uses.get(slot, 0) + 1
     local = {slot: uses[slot] for slot, key in home.items() if key is not None and slot in results}
-    local_at: dict[int, tuple[int, ...]] = {}
-    for position in range(len(items)):
-        mine = tuple(slot for slot in slots[offsets[position] : offsets[position + 1]] if slot in local)
-        if mine:
-            local_at[position] = mine
-    return local, local_at
+    mine = (
+        [slot for slot in slots[offsets[position] : offsets[position + 1]] if slot in local]
+        for position in range(len(items))
+    )
+    return local, Rows.of(mine)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from plait.devices.sim import DeviceModel, FailedItem, HostModel, PlantedError
 from plait.graph import WorkItem
-from plait.scheduler.costs import Costs
 from plait.scheduler.expand import HOST
+from plait.scheduler.machine_costs import Costs
 
 if TYPE_CHECKING:
     from plait.scheduler.plan import Plan
@@ -27,7 +27,6 @@ class Estimates:
             if size is not None:
                 nbytes[buffer.index] = size
         kinds, slot, order, work = plan.kinds, plan.expansion.slot, plan.order.tolist(), plan.work
-        starts, touched = plan.access_offsets, plan.access_slots
         took_ns = [0] * len(kinds)
         same: dict[int, int] = {}  # equal times are one object: a long run has few different ones
         for position, kind in enumerate(kinds):
@@ -43,7 +42,7 @@ class Estimates:
                 for number in range(options.outputs):
                     nbytes[slot(place, first + number)] = options.nbytes
             total = 0
-            for each in touched[starts[position] : starts[position + 1]]:
+            for each in plan.touched[position]:
                 if nbytes[each] > 0:
                     total += nbytes[each]
             seconds = costs.seconds(item, models[place], total)

@@ -20,6 +20,7 @@ from plait.graph.hazards import READ, WRITE, derive
 from plait.graph.options import DEFAULT, Options
 from plait.graph.reduce import transitive_reduction
 from plait.graph.region import Region, is_empty
+from plait.scheduler.containers import leaves
 
 HOST = 0  # the place that is the host; places above are devices, in the scheduler's order
 TRANSFER, SEGMENT = "transfer", "segment"
@@ -327,14 +328,4 @@ class _Expander:
 
 def _arrays(parts: list[Any]) -> list[np.ndarray[Any, Any]]:
     """The NumPy arrays among literal arguments, in nested containers too."""
-    found = []
-    stack = list(parts)
-    while stack:
-        part = stack.pop()
-        if isinstance(part, np.ndarray) and not part.dtype.hasobject:
-            found.append(part)
-        elif isinstance(part, list | tuple):
-            stack.extend(part)
-        elif isinstance(part, dict):
-            stack.extend(part.values())
-    return found
+    return [part for part in leaves(parts) if isinstance(part, np.ndarray) and not part.dtype.hasobject]

@@ -10,6 +10,7 @@ from plait.scheduler.expand import SegmentItem
 if TYPE_CHECKING:
     from plait.scheduler.plan import Plan
 
+NO_OUTPUTS = "no outputs: what the items return is not kept; name what is wanted with graph.output(name, value)"
 _MOST_ITEMS, _MOST_WAITS = 200, 8
 
 
@@ -42,6 +43,8 @@ def explain(plan: Plan) -> str:
         )
     if plan.straight:
         lines.append("  begins on one stream, item after item; other streams join when an item turns out to be long")
+    if not program.outputs and any(item.outputs for item in program.items):
+        lines.append(f"  {NO_OUTPUTS}")
     for name, limit in program.group_limits.items():
         if limit is not None:
             lines.append(f"  group {name!r}: at most {limit} in flight")

@@ -43,7 +43,7 @@ class Flight:
         state.take_wait(self.part.early[position])
         if state.memory is not None:
             return  # what is counted goes when it is known to be out of use
-        for slot in self.part.local_at.get(position, ()):
+        for slot in self.part.local_at[position]:
             left = self.local_left[slot] - 1
             self.local_left[slot] = left
             if not left and slot not in self.shared:

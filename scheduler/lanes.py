@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from plait.devices import HostStream, usable_cores
 from plait.scheduler.device_lanes import DeviceLanes
 from plait.scheduler.device_plan import ROLE_WORDS
+from plait.scheduler.lane_failure import lane_failed
+from plait.scheduler.memory.holding import prepared, value_for_caller
 from plait.scheduler.plan import COMPUTE, COPY, LOOP
 from plait.scheduler.seeing.nesting import CURRENT
 from plait.scheduler.state import SKIPPED, RunState
@@ -205,8 +207,13 @@ class Dispatcher:
         for lane in self.lanes:
             if lane.kind == kind and not lane.busy:
                 lane.busy = True
-                lane.stream.enqueue(self._lane_main, lane)
+                self._start(lane)
                 return
+
+    def _start(self, lane: Lane) -> None:
+        lane.stream.enqueue(self._lane_main, lane)
+        if lane.stream.error is not None:  # no thread can be had, so it will never be called
+            self._lane_failed(lane, lane.stream.error)
 
     def _watch_with_idle_lane(self) -> None:
         if self._cores == 1:
@@ -215,7 +222,7 @@ class Dispatcher:
             if lane.kind == COMPUTE and not lane.busy:
                 lane.busy = lane.retired = True
                 self._watcher = lane
-                lane.stream.enqueue(self._lane_main, lane)
+                self._start(lane)
                 return
 
     def _worth_watching(self, lane: Lane) -> bool:
@@ -230,14 +237,31 @@ class Dispatcher:
 
     def after(self, state: RunState) -> None:
         """Tell the trio thread what it must know, once per batch."""
-        over = state.over and state in self.runs
-        if over:
+        if state.over and state in self.runs:
+            self.discard(state)
+        elif state.has_news and not state.mailed:
+            state.mailed = True
+            self._post(state)
+
+    def discard(self, state: RunState) -> None:
+        """The run is over, which the trio thread hears."""
+        if state in self.runs:
             state.end_ns = self.now_ns()
             self.runs.discard(state)
             self._with_deadline -= state.deadline_ns is not None
-        if (over or state.has_news) and not state.mailed:
+        if not state.mailed:
             state.mailed = True
             self._post(state)
+
+    def forget_flight(self, state: RunState) -> None:
+        """Nothing of the run is waited for any more: a device is asked to come to its end instead."""
+        state.active, state.owned, state.preparing = 0, False, False
+        if self._devices is not None and state.flight is not None:
+            self._devices.forget_flight(state)
+
+    def device_name(self, place: int) -> str:
+        """The name of the device in that place."""
+        return "?" if self._devices is None else self._devices.devices[place - 1].name
 
     def _pick(self, kind: int) -> RunState | None:
         """The run to serve next: the most urgent, and among equals the one whose turn it is."""
@@ -267,47 +291,67 @@ class Dispatcher:
     # ---- on a lane's thread -----------------------------------------------------------------------------------
 
     def _lane_main(self, lane: Lane) -> None:
+        with self.lock:
+            try:
+                self._serve_lane(lane)
+            except BaseException as error:  # whatever it is: nobody else would hear of it, and the runs would hang
+                self._lane_failed(lane, error)
+
+    def _lane_failed(self, lane: Lane, error: BaseException) -> None:
+        """The runs that the lane could serve fail, and it is as if it had come to its end."""
+        if self._watcher is lane:
+            self._bell.acquire(blocking=False)
+            self._rung, self._watcher = False, None
+        lane.busy = lane.entered = lane.retired = False
+        lane_failed(self, lane, error)
+        if self._devices is not None and lane.kind > LOOP:
+            self._devices.lane_failed(lane, error)
+        lane.since_ns, lane.state, lane.position = 0, None, -1
+        for kind in range(len(self._serving)):
+            self._serving[kind] = sum(each.kind == kind and each.state is not None for each in self.lanes)
+        self._lane_idle()
+
+    def _serve_lane(self, lane: Lane) -> None:
         kind = lane.kind
         entered = perf_counter_ns()
-        with self.lock:
-            lane.entered = True
-            while True:
-                if lane.retired:
-                    self._watch(lane)
-                if lane.stream.contended and perf_counter_ns() - entered > SLICE_NS:
-                    lane.entered = False
-                    lane.stream.enqueue(self._lane_main, lane)  # behind those that wait for a worker
-                    return
-                state = self._pick(kind)
-                if state is None:
-                    if kind == COMPUTE and self._worth_watching(lane):
-                        lane.retired = True  # what the other lane is at may free several
-                        continue
-                    lane.busy = lane.entered = False
-                    self._lane_idle()
-                    return
-                self._serving[kind] += 1
-                if self._serving[COMPUTE] > 1:
-                    self._set_crowded(True)
-                began = perf_counter_ns()
-                lane.state, lane.position = state, -1
-                if not state.prepared:
-                    self._prepare(lane, state)
-                if state.memory is not None and state.memory.moves[kind]:
-                    self._serve_moves(lane, state, state.memory)
-                serve = self._serve_straight if state.straight else self._serve_counted
-                if self._devices is not None and kind > LOOP:
-                    serve = self._devices.serve
-                context = state.context.copy()
-                context.run(CURRENT.set, (state, lane))
-                context.run(serve, lane, state)
-                lane.since_ns = 0
-                lane.state = None
-                state.vtime += perf_counter_ns() - began
-                self._serving[kind] -= 1
-                self.announce(state, joining=False)
-                self.after(state)
-                self.settle_memory()
+        lane.entered = True
+        while True:
+            if lane.retired:
+                self._watch(lane)
+            if lane.stream.contended and perf_counter_ns() - entered > SLICE_NS:
+                lane.entered = False
+                lane.stream.enqueue(self._lane_main, lane)  # behind those that wait for a worker
+                return
+            state = self._pick(kind)
+            if state is None:
+                if kind == COMPUTE and self._worth_watching(lane):
+                    lane.retired = True  # what the other lane is at may free several
+                    continue
+                lane.busy = lane.entered = False
+                self._lane_idle()
+                return
+            lane.state, lane.position = state, -1
+            self._serving[kind] += 1
+            if self._serving[COMPUTE] > 1:
+                self._set_crowded(True)
+            began = perf_counter_ns()
+            if not state.prepared:
+                self._prepare(lane, state)
+            if state.memory is not None and state.memory.moves[kind]:
+                self._serve_moves(lane, state, state.memory)
+            serve = self._serve_straight if state.straight else self._serve_counted
+            if self._devices is not None and kind > LOOP:
+                serve = self._devices.serve
+            context = state.context.copy()
+            context.run(CURRENT.set, (state, lane))
+            context.run(serve, lane, state)
+            lane.since_ns = 0
+            lane.state = None
+            state.vtime += perf_counter_ns() - began
+            self._serving[kind] -= 1
+            self.announce(state, joining=False)
+            self.after(state)
+            self.settle_memory()
 
     def _set_crowded(self, crowded: bool) -> None:
         """Say when lanes begin to serve side by side, and when one has been left alone."""
@@ -316,11 +360,17 @@ class Dispatcher:
             self._on_crowded(crowded)
 
     def _serve_straight(self, lane: Lane, state: RunState) -> None:
-        count, ends = len(state.plan.calls), state.plan.output_ends
         state.owned = True
         state.attention = state.stopping
-        if self._watcher is None and not state.plan.chain:
-            self._watch_with_idle_lane()
+        try:
+            if self._watcher is None and not state.plan.chain:
+                self._watch_with_idle_lane()
+            self._run_straight(lane, state)
+        finally:
+            state.owned = False
+
+    def _run_straight(self, lane: Lane, state: RunState) -> None:
+        count, ends = len(state.plan.calls), state.plan.output_ends
         began = looked = perf_counter_ns()
         chunk = 8
         while state.straight and state.cursor < count and not state.stopping:
@@ -330,8 +380,12 @@ class Dispatcher:
             if following < len(ends):
                 end = min(end, ends[following])
             self.lock.release()
-            error = run_straight(state, start, end, lane.index)
-            self.lock.acquire()
+            try:
+                error = run_straight(state, start, end, lane.index)
+            finally:
+                self.lock.acquire()
+                if not state.straight and state.promoted_at < count:
+                    lane.position = state.promoted_at
             position = state.cursor
             if not state.straight:
                 self._resume(lane, state, position, error)
@@ -356,7 +410,6 @@ class Dispatcher:
             state.attention = state.stopping
             chunk = min(256, 2 * chunk)
             looked = now
-        state.owned = False
 
     def _resume(self, lane: Lane, state: RunState, position: int, error: BaseException | None) -> None:
         """Another lane promoted the run while this one was at ``position``."""
@@ -365,14 +418,17 @@ class Dispatcher:
             state.resume(position, dead)
         else:
             state.fail(position, error, lane.index, dead)
+        lane.position = -1
         self.drop(dead)
 
     def drop(self, dead: list[Any]) -> None:
         """Let go of values without the lock: a destructor is user code."""
         if dead:
             self.lock.release()
-            dead.clear()
-            self.lock.acquire()
+            try:
+                dead.clear()
+            finally:
+                self.lock.acquire()
 
     def look_again(self, state: RunState) -> None:
         """Memory has changed for a run: lanes and the trio thread look at what it has to do."""
@@ -383,7 +439,7 @@ class Dispatcher:
     def settle_memory(self) -> None:
         """After what may have freed memory or used it: let those that wait go on."""
         memory = self.memory
-        if memory is not None and (memory.changed or memory.dead):
+        if memory is not None and memory.unsettled:
             memory.settle()
             dead, memory.dead = memory.dead, []
             self.drop(dead)
@@ -392,7 +448,7 @@ class Dispatcher:
         """A value for the caller, whose memory it is from then on."""
         assert state.memory is not None
         with self.lock:
-            value = state.memory.value_for_caller(slot)
+            value = value_for_caller(state.memory, slot)
             self.settle_memory()
         return value
 
@@ -425,8 +481,9 @@ class Dispatcher:
                 move.carry_out(state.values, arbiter.file, queue)
             except BaseException as raised:  # a full disk, a lost device: the run hears of it
                 error = raised
-            self.lock.acquire()
-            arbiter.moved(move, error)
+            finally:
+                self.lock.acquire()
+            arbiter.moves.ended(move, error)
             error = None
             self.settle_memory()
             self.announce(state, joining=True)
@@ -435,11 +492,14 @@ class Dispatcher:
     def _prepare(self, lane: Lane, state: RunState) -> None:
         state.preparing = True
         self.lock.release()
-        error = state.prepare()
-        self.lock.acquire()
-        state.prepared, state.preparing = True, False
+        try:
+            error = state.prepare()
+        finally:
+            self.lock.acquire()
+            state.preparing = False
+        state.prepared = True
         if state.memory is not None:
-            state.memory.prepared()
+            prepared(state.memory)
         if error is None:
             state.pass_unwritten_outputs()
         else:
@@ -462,8 +522,9 @@ class Dispatcher:
                 values[outs[position]] = calls[position](*getters[position](values))
             except BaseException as raised:
                 error = raised
-            finished = perf_counter_ns()
-            lock.acquire()
+            finally:
+                finished = perf_counter_ns()
+                lock.acquire()
             state.active -= 1
             served += 1
             if state.traced:
@@ -507,8 +568,10 @@ class Dispatcher:
         seen = self._progress()
         while seen and not self._rung:
             self.lock.release()
-            self._bell.acquire(timeout=timeout)
-            self.lock.acquire()
+            try:
+                self._bell.acquire(timeout=timeout)
+            finally:
+                self.lock.acquire()
             if self._rung or lane.stream.contended:
                 break
             now = self._progress()

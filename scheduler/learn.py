@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from plait.graph import CALL, WorkItem
 from plait.scheduler.costing import touched_bytes
-from plait.scheduler.policies.costs import CostModel, kernel_name
+from plait.scheduler.policies.cost_model import CostModel, kernel_name
 from plait.scheduler.state import DONE
 
 if TYPE_CHECKING:

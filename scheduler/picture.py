@@ -23,7 +23,7 @@ from plait.graph.drawing.svg import (
 )
 from plait.scheduler.bars import SECTIONS, Bar, Lane, build_lanes
 from plait.scheduler.report import format_seconds
-from plait.scheduler.waits import Starts
+from plait.scheduler.seeing.starts import Starts
 
 if TYPE_CHECKING:
     from plait.scheduler.trace import Trace

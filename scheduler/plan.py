@@ -28,7 +28,8 @@ from plait.scheduler.explain import explain
 from plait.scheduler.links import links
 from plait.scheduler.place import Places
 from plait.scheduler.policies import Policy, Problem, find
-from plait.scheduler.policies.costs import CostModel
+from plait.scheduler.policies.cost_model import CostModel
+from plait.scheduler.rows import Rows, flat
 
 if TYPE_CHECKING:
     from plait.graph.drawing import View
@@ -66,7 +67,6 @@ class Plan:
     getters: list[Getter] = field(repr=False)
     outs: list[int] = field(repr=False)
     template: Values = field(repr=False)
-    frees: list[tuple[int, ...]] = field(repr=False)
     accesses: tuple[IntArray, IntArray] = field(repr=False)
     keep: npt.NDArray[np.bool_] = field(repr=False)
     output_positions: dict[str, list[int]] = field(repr=False)
@@ -139,28 +139,23 @@ class Plan:
         """The positions of ``outputs_ending``, ascending."""
         return sorted(self.outputs_ending)
 
-    # What only counted runs need, as lists: made when the first one needs it. Item p's successors are
-    # successors[successor_offsets[p]:successor_offsets[p + 1]], and likewise the slots that it touches.
+    # What only counted runs need: made when the first one needs it.
 
     @functools.cached_property
-    def successor_offsets(self) -> list[int]:
-        offsets: list[int] = self.waits.successors()[0].tolist()
-        return offsets
+    def successors(self) -> Rows:
+        """Per position, those that wait for its item."""
+        offsets, targets = self.waits.successors()
+        return Rows(flat(offsets), flat(targets))
 
     @functools.cached_property
-    def successors(self) -> list[int]:
-        successors: list[int] = self.waits.successors()[1].tolist()
-        return successors
+    def touched(self) -> Rows:
+        """Per position, the slots that its item touches."""
+        return Rows(flat(self.accesses[0]), flat(self.accesses[1]))
 
     @functools.cached_property
-    def access_offsets(self) -> list[int]:
-        offsets: list[int] = self.accesses[0].tolist()
-        return offsets
-
-    @functools.cached_property
-    def access_slots(self) -> list[int]:
-        slots: list[int] = self.accesses[1].tolist()
-        return slots
+    def frees(self) -> list[tuple[int, ...]]:
+        """Per position, the slots that nobody needs after it in a straight run."""
+        return _frees(*self.accesses, self.keep)
 
     @functools.cached_property
     def rest(self) -> list[float]:
@@ -251,9 +246,12 @@ def compile_plan(
     count = len(items)
     known = known_seconds(items, "host", model, nbytes)
     there = np.array(expansion.places, dtype=np.int64)
+    of_kind: dict[str, list[int]] = {}
     for place in np.unique(there[there > 0]).tolist():
-        on_it = known_seconds(items, places.devices[place - 1].platform, model, nbytes)
-        known[there == place] = on_it[there == place]
+        of_kind.setdefault(places.devices[place - 1].platform, []).append(place)
+    for kind, alike in of_kind.items():
+        mine = np.isin(there, alike)
+        known[mine] = known_seconds(items, kind, model, nbytes)[mine]
     cost = filled(known)
     urgency = chosen.order(Problem.of(cost[:, None], edges)) if placed is None else _spread_urgency(placed, expansion)
     order = _order(items, edges, urgency)
@@ -304,7 +302,6 @@ def compile_plan(
         getters=getters,
         outs=[slots + 1 if out < 0 else out for out in outs],
         template=binder.template,
-        frees=_frees(access_offsets, access_slots, keep),
         accesses=(access_offsets, access_slots),
         keep=keep,
         output_positions=output_positions,
@@ -318,9 +315,9 @@ def compile_plan(
     )
 
 
-def rearranged(plan: Plan, *, accesses: tuple[IntArray, IntArray], **changes: Any) -> Plan:
-    """A plan with other items in other positions, every slot still freed after its last use."""
-    return replace(plan, accesses=accesses, frees=_frees(*accesses, plan.keep), straight=False, chain=False, **changes)
+def rearranged(plan: Plan, **changes: Any) -> Plan:
+    """A plan with other items in other positions."""
+    return replace(plan, straight=False, chain=False, **changes)
 
 
 def _expansion(

@@ -42,7 +42,9 @@ class Report:
 
     ``critical_path`` names the longest chain of dependent items by their measured times, ``critical_items_s`` their
     times, ``critical_path_s`` the sum. ``bounds`` are times that no schedule of these item times beats: that chain,
-    and for each kind of stream the work over the streams; ``bound_s`` is the largest. ``copies_hidden`` is the part of
+    and for each kind of stream the work over the streams that can run side by side (of the host's compute streams no
+    more than there are cores, since they share a thread for each; a stream whose item waits for a run of its own lends
+    its thread, so as many as were seen at once count too); ``bound_s`` is the largest. ``copies_hidden`` is the part of
     copy time during which some compute item ran, None without copies. ``peak_bytes`` counts the arrays that the run
     held at once, and ``peak_holders`` names the largest of them then. ``overhead_s`` is what streams lost between an
     item that was ready and its start, summed over streams. ``spent`` says what each moment went to (seconds by cause,
@@ -124,15 +126,25 @@ def build_report(trace: Trace) -> Report:
 
 
 def _work_bounds(trace: Trace) -> list[tuple[str, float]]:
-    """Per kind of stream, its items' time over its streams; the trio loop runs any number at once."""
+    """Per kind of stream, its items' time over its streams that run at once; the trio loop runs any number."""
     spans = (trace.records["end_ns"] - trace.records["start_ns"]) / 1e9
     kinds = [kind_of(name) for name in trace.streams]
     found = []
     for kind in dict.fromkeys(kinds):
         mine = np.array([each == kind for each in kinds], dtype=bool)[trace.records["stream"]]
         if kind != "loop" and mine.any():
-            found.append((kind, float(spans[mine].sum()) / kinds.count(kind)))
+            streams = kinds.count(kind)
+            if kind == "host/compute" and trace.cores:
+                streams = min(streams, max(trace.cores, _most_at_once(trace.records[mine])))
+            found.append((kind, float(spans[mine].sum()) / streams))
     return found
+
+
+def _most_at_once(records: npt.NDArray[np.void]) -> int:
+    """How many of these items were running at one time."""
+    times = np.concatenate([records["start_ns"], records["end_ns"]])
+    steps = np.repeat([1, -1], len(records))
+    return int(np.cumsum(steps[np.lexsort((steps, times))]).max(initial=0))
 
 
 def _uses(trace: Trace, waits: Waits) -> tuple[StreamUse, ...]:

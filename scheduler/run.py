@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import trio
 from plait.errors import PlaitError, RunCancelled, RunFailed, WorkError
 from plait.graph import Buffer, BufferSlice
 from plait.scheduler.bind import Attempts, Packed, work_error
+from plait.scheduler.lane_failure import LaneFailed
 from plait.scheduler.memory import SpaceUse
 from plait.scheduler.plan import Plan
 from plait.scheduler.report import Report
@@ -37,6 +38,11 @@ class Outputs(dict[str, Any]):
     failed: tuple[WorkError, ...] = ()
     missing: tuple[str, ...] = ()
     run: Run | None = None
+
+    def __missing__(self, name: str) -> Any:
+        if name in self.missing:
+            raise KeyError(f"output {name!r} was not computed, since items failed: see .failed")
+        raise KeyError(_no_output(name, self))
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ class Run:
         """The output called ``name``, as soon as its last writer is done; RunFailed if it never will be."""
         positions = self.plan.output_positions
         if name not in positions:
-            raise PlaitError(f"the graph has no output {name!r} (its outputs: {', '.join(positions) or 'none'})")
+            raise PlaitError(_no_output(name, positions))
         if name in self._ready:
             self._publish(name)
         if name not in self._outputs and not self._finished.is_set():
@@ -353,7 +359,7 @@ class Run:
                 state.failed_inputs.get(position, ()),
             )
             if position >= 0
-            else WorkError(str(error), item="(buffers)", device=device, causes=[error])
+            else _unplaced_error(error, device)
             for position, error, lane in state.errors
         ]
         name = plan.program.graph.name
@@ -388,5 +394,23 @@ class Run:
 
     def _fail(self, error: RunFailed, stopped: tuple[str, ...]) -> None:
         error.stopped = stopped
+        error.__cause__ = next(
+            (each.__cause__ for _, each, _ in self._state.errors if isinstance(each, LaneFailed)), None
+        )
         self._error = error
         tell_ipython(RunFailed)
+
+
+def _no_output(name: str, known: Iterable[str]) -> str:
+    """What to do about an output that there is not."""
+    names = ", ".join(known) or "none"
+    return f"the graph has no output {name!r} (its outputs: {names}): name one with g.output({name!r}, value)"
+
+
+def _unplaced_error(error: BaseException, device: str) -> WorkError:
+    """The WorkError of what is no item's failure."""
+    if isinstance(error, LaneFailed):
+        return WorkError(
+            str(error), item=error.item or "(none)", device=error.device, stream=error.stream, causes=[error]
+        )
+    return WorkError(str(error), item="(buffers)", device=device, causes=[error])

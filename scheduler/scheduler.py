@@ -23,19 +23,19 @@ from plait.devices.sim import Machine, SimDevice, SimHost, Simulation
 from plait.errors import PlaitError, PlanError
 from plait.graph import Graph, Program
 from plait.scheduler.costing import asks_for_devices, by_option
-from plait.scheduler.costs import PlannedCosts, cost_function
 from plait.scheduler.deadline import check_deadline
 from plait.scheduler.deferred import Sized
 from plait.scheduler.inputs import checked_inputs
 from plait.scheduler.lanes import COARSE_NS, Dispatcher
 from plait.scheduler.learn import learn
+from plait.scheduler.machine_costs import PlannedCosts, cost_function
 from plait.scheduler.memory import Arbiter, MemoryLimit, SpaceUse, checked_limits
 from plait.scheduler.memory.lease import Lease, leased
 from plait.scheduler.memory.usage import check_working_sets
 from plait.scheduler.place import Places
 from plait.scheduler.plan import Plan, collector_paused, compile_plan
 from plait.scheduler.policies import Policy, find
-from plait.scheduler.policies.costs import CostModel
+from plait.scheduler.policies.cost_model import CostModel
 from plait.scheduler.run import Outputs, Run
 from plait.scheduler.seeing.observe import Observer
 from plait.scheduler.state import RunState

@@ -213,14 +213,16 @@ class RunState:
 
     def _peek_in_memory(self, kind: int, memory: Residency) -> int:
         """As ``peek``, among those for which there is memory: the others wait aside."""
-        waiting = memory.waiting[kind]
+        ready, granted = self.ready[kind], memory.granted
         while self._may_look(kind) and (position := self._peek(kind)) >= 0:
-            admitted, ready = memory.admits(position), self.ready[kind]
+            if position in granted:
+                return position
+            admitted = memory.admits(position)
             if not ready or ready[0] != position:
                 continue  # it has failed, for there will never be room, or one before it has been let in
             if admitted:
                 return position
-            waiting.append(heappop(ready))
+            memory.wait(heappop(ready))
         return -1
 
     def _may_look(self, kind: int) -> bool:
@@ -259,8 +261,7 @@ class RunState:
         self.status[position] = DONE
         self.settled += 1
         if plan.on_device is None:
-            offsets = plan.successor_offsets
-            self.take_wait(plan.successors[offsets[position] : offsets[position + 1]])
+            self.take_wait(plan.successors[position])
         else:
             self.take_wait(plan.on_device.late[position])
         self.release(position, dead)
@@ -297,8 +298,7 @@ class RunState:
         """Give up the item's uses of its slots."""
         plan = self.plan
         uses, values, memory = self.uses, self.values, self.memory
-        offsets = plan.access_offsets
-        for slot in plan.access_slots[offsets[position] : offsets[position + 1]]:
+        for slot in plan.touched[position]:
             left = uses[slot] - 1
             uses[slot] = left
             if not left:
@@ -343,11 +343,11 @@ class RunState:
 
     def skip_behind(self, position: int, dead: list[Any]) -> None:
         """Skip what waits, by any path, for an item that will not be done."""
-        offsets, successors = self.plan.successor_offsets, self.plan.successors
+        successors = self.plan.successors
         stack = [position]
         while stack:
             current = stack.pop()
-            for successor in successors[offsets[current] : offsets[current + 1]]:
+            for successor in successors[current]:
                 if self.status[successor] == WAITING:
                     self.status[successor] = SKIPPED
                     self.settled += 1

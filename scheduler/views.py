@@ -13,8 +13,8 @@ from plait.graph.drawing.svg import STATES, escape
 from plait.graph.drawing.view import View, ends, item_categories, item_details, page, part, scene_part, scene_view
 from plait.scheduler.picture import draw_timeline
 from plait.scheduler.report import format_bytes, format_seconds
+from plait.scheduler.seeing.starts import Starts, find_starts
 from plait.scheduler.state import STATUS_WORDS
-from plait.scheduler.waits import Starts, find_starts
 from plait.tracebacks import site_place
 
 if TYPE_CHECKING:

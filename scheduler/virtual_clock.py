@@ -21,13 +21,21 @@ class Drive:
     """Drives one simulation from one nursery, for as long as there is something to drive.
 
     ``arrive`` is called whenever all other tasks wait: what they asked for meanwhile is taken in an order of its own,
-    since trio runs tasks of one moment in no particular one.
+    since trio runs tasks of one moment in no particular one. ``failed`` is called with what a call
+    raised, which none should.
     """
 
-    def __init__(self, simulation: Simulation, nursery: trio.Nursery, arrive: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        simulation: Simulation,
+        nursery: trio.Nursery,
+        arrive: Callable[[], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
         self._time = simulation.time
         self._nursery = nursery
         self._arrive = arrive
+        self._failed = failed
         self._clock: Any = trio.lowlevel.current_clock()
         self._offset_ns = self._time.now_ns - round(trio.current_time() * 1e9)
         self._dry = simulation.machine.dry
@@ -49,17 +57,27 @@ class Drive:
     async def _main(self) -> None:
         # Shielded, since a run that is being cancelled waits for what is in flight here.
         with trio.CancelScope(shield=True):
-            while True:
-                await self._settle()
-                self._time.reach(self.now_ns())
-                self._arrive()
-                self.news = False
-                next_ns = self._time.next_ns
-                if next_ns is None:
-                    self._running = False
-                    return
-                if not self._jumps or not self._burst():
-                    await self._sleep(next_ns)
+            while self._running:
+                try:
+                    await self._go_on()
+                except BaseException as error:
+                    self._failed(error)
+                    if not isinstance(error, Exception):
+                        self._running = False
+                        raise
+
+    async def _go_on(self) -> None:
+        while True:
+            await self._settle()
+            self._time.reach(self.now_ns())
+            self._arrive()
+            self.news = False
+            next_ns = self._time.next_ns
+            if next_ns is None:
+                self._running = False
+                return
+            if not self._jumps or not self._burst():
+                await self._sleep(next_ns)
 
     @property
     def _jumps(self) -> bool:

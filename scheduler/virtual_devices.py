@@ -13,6 +13,7 @@ from plait.devices.sim import COMPUTE, IN, NOTHING, OUT, PEER, Op, SimDevice
 from plait.errors import DeviceLost
 from plait.graph import BARRIER
 from plait.scheduler.bind import Packed
+from plait.scheduler.containers import leaves
 from plait.scheduler.deferred import Cell, Sized, copied, resolved
 from plait.scheduler.device_lanes import DeviceLanes, Tail
 from plait.scheduler.device_plan import OUT as OUT_ROLE
@@ -64,7 +65,7 @@ class VirtualDeviceLanes(DeviceLanes):
         op.waits = waits
         if state.traced:
             state.stamps[position] = op.began_at, op.ended_at
-            for slot in plan.access_slots[plan.access_offsets[position] : plan.access_offsets[position + 1]]:
+            for slot in plan.touched[position]:
                 if not state.sizes[slot]:
                     state.measure_slot(slot)
         tail.queue.push(op)  # type: ignore[attr-defined]
@@ -174,7 +175,7 @@ class VirtualDeviceLanes(DeviceLanes):
         tail = self._tail(state, place, OUT_ROLE, position) if position >= 0 else None
         if tail is None or state.peek(lane.kind) != position:
             return
-        state.pop(lane.kind)
+        lane.position = state.pop(lane.kind)
         number = self._numbers[place] = self._numbers[place] + 1
         waits = self._waits(state, position, tail)
         flight.stream[position], flight.lane[position], flight.number[position] = tail.key, tail.index, number
@@ -193,6 +194,7 @@ class VirtualDeviceLanes(DeviceLanes):
         op = Op(OUT, latency_ns, waits=waits, task=bring, route=route, nbytes=size)
         op.then(functools.partial(self._brought_out, state, position, tail, op, made))
         tail.queue.push(op)  # type: ignore[attr-defined]
+        lane.position = -1
 
     def _brought_out(self, state: RunState, position: int, tail: Tail, op: Op, made: list[Any]) -> None:
         dead: list[Any] = []
@@ -246,11 +248,7 @@ class VirtualDeviceLanes(DeviceLanes):
 def size_of(value: Any) -> int:
     """The bytes of the arrays in a value."""
     value = value.value if isinstance(value, Cell) else value
-    if isinstance(value, list | tuple):
-        return sum(size_of(part) for part in value)
-    if isinstance(value, dict):
-        return sum(size_of(part) for part in value.values())
-    return int(getattr(value, "nbytes", 0))
+    return sum(int(getattr(part, "nbytes", 0)) for part in leaves(value))
 
 
 def _alike(value: Any, target: Any) -> bool:

@@ -15,10 +15,11 @@ from typing import Any
 import trio
 from plait.devices.sim import FailedItem, Simulation
 from plait.graph import BUFFER
-from plait.scheduler.costs import Costs
 from plait.scheduler.deferred import Cell, Sized
 from plait.scheduler.estimates import Estimates
+from plait.scheduler.lane_failure import LaneFailed, fail_runs, let_go
 from plait.scheduler.lanes import Dispatcher, Lane
+from plait.scheduler.machine_costs import Costs
 from plait.scheduler.memory.move import Move
 from plait.scheduler.memory.residency import Residency
 from plait.scheduler.plan import COMPUTE, COPY, LOOP
@@ -43,7 +44,7 @@ class VirtualDispatcher(Dispatcher):
         self.dry = simulation.machine.dry
         self._tell = post
         self._time = simulation.time
-        self._drive = Drive(simulation, nursery, self._arrive)
+        self._drive = Drive(simulation, nursery, self._arrive, self._time_failed)
         self._arrivals: list[tuple[int, int, Callable[[], None]]] = []
         self.now_ns = self._drive.now_ns
         self.lanes_of_devices = VirtualDeviceLanes
@@ -146,27 +147,49 @@ class VirtualDispatcher(Dispatcher):
 
     def drop(self, dead: list[Any]) -> None:
         """Values nobody needs any more: who uses one of a device from here on will be told."""
-        for value in dead:
-            if isinstance(value, Cell) and not self.dry:
-                value.free()
+        if dead and not self.dry:
+            self.lock.release()  # what frees a value may be heard of on the spot
+            try:
+                for value in dead:
+                    if isinstance(value, Cell):
+                        value.free()
+            finally:
+                self.lock.acquire()
         dead.clear()
 
     # ---- serving ----------------------------------------------------------------------------------------------
 
-    def _lane_main(self, lane: Lane) -> None:
+    def _serve_lane(self, lane: Lane) -> None:
+        while (state := self._pick(lane.kind)) is not None:
+            lane.state = state
+            if not state.prepared:
+                self._prepare(lane, state)
+            if state.memory is not None and state.memory.moves[lane.kind]:
+                self._serve_moves(lane, state, state.memory)
+            busy = self._serve_device(lane, state) if lane.kind > LOOP else self._serve_host(lane, state)
+            self.announce(state, joining=False)
+            self.after(state)
+            self.settle_memory()
+            lane.state = None
+            if busy:
+                return
+        lane.busy = False
+
+    def _lane_failed(self, lane: Lane, error: BaseException) -> None:
+        """As of a real lane; what interrupts the whole program is none of the lane's."""
+        super()._lane_failed(lane, error)
+        if not isinstance(error, Exception):
+            raise error
+
+    def _time_failed(self, error: BaseException) -> None:
+        """What happens in virtual time failed outside of any lane: nothing of any run will be heard of any more."""
+        failure = LaneFailed("of the simulated machine", self.simulation.machine.name, None, error)
         with self.lock:
-            while (state := self._pick(lane.kind)) is not None:
-                if not state.prepared:
-                    self._prepare(lane, state)
-                if state.memory is not None and state.memory.moves[lane.kind]:
-                    self._serve_moves(lane, state, state.memory)
-                busy = self._serve_device(lane, state) if lane.kind > LOOP else self._serve_host(lane, state)
-                self.announce(state, joining=False)
-                self.after(state)
-                self.settle_memory()
-                if busy:
-                    return
-            lane.busy = False
+            runs = [*self.runs, *self._coming]
+            self._coming.clear()
+            fail_runs(self, runs, failure)
+            for state in runs:
+                let_go(self, state, error)
 
     def _serve_device(self, lane: Lane, state: RunState) -> bool:
         """Enqueue one item; whether the lane is busy with that for a while."""
@@ -189,13 +212,13 @@ class VirtualDispatcher(Dispatcher):
     def _moved(self, state: RunState, move: Move, error: BaseException | None) -> None:
         with self.lock:
             assert self.memory is not None
-            self.memory.moved(move, error)
+            self.memory.moves.ended(move, error)
             self.settle_memory()
             self.announce(state, joining=True)
             self.after(state)
 
     def _serve_host(self, lane: Lane, state: RunState) -> bool:
-        position = state.pop(lane.kind)
+        position = lane.position = state.pop(lane.kind)
         if position < 0:
             return False
         now = self._time.now_ns
@@ -206,6 +229,7 @@ class VirtualDispatcher(Dispatcher):
             call, error = self._bound(state, position, self.simulation.early())
         state.vtime += took_ns
         self._time.at(now + took_ns, self._ended, lane, state, position, now, call, error)
+        lane.position = -1
         return True
 
     def _bound(
@@ -230,6 +254,8 @@ class VirtualDispatcher(Dispatcher):
             self._time.at(now + self.estimates(state).took_ns[position], self._loop_ended, state, position, now)
 
     def _loop_ended(self, state: RunState, position: int, started: int) -> None:
+        if state not in self.runs:
+            return  # it was let go of
         error = self.estimates(state).planted.get(position) or self._sized(state, position)
         if state.traced:
             state.started[position], state.finished[position] = started, self._time.now_ns
@@ -250,26 +276,36 @@ class VirtualDispatcher(Dispatcher):
             error = self.estimates(state).planted.get(position)
         if error is None:
             error = self._sized(state, position) if call is None else self._called(state, position, call)
-        dead: list[Any] = []
         with self.lock:
-            state.active -= 1
-            if state.traced:
-                state.started[position], state.finished[position] = started, self._time.now_ns
-                state.lanes[position] = lane.index
-                if error is None:
-                    for buffer in state.plan.item(position).outputs:
-                        state.measure_slot(buffer.index)
-            if error is None:
-                if state.memory is not None:
-                    state.memory.produced(position)
-                state.settle(position, dead)
-            else:
-                state.fail(position, error, lane.index, dead)
-            self.announce(state, joining=True)
-            self.after(state)
-            self.drop(dead)
-            self.settle_memory()
+            if state in self.runs:  # else it was let go of
+                lane.state, lane.position = state, position
+                try:
+                    self._settle(lane, state, position, started, error)
+                except BaseException as raised:  # as in ``_lane_main``
+                    self._lane_failed(lane, raised)
+                    return
+                lane.state, lane.position = None, -1
         self._lane_main(lane)
+
+    def _settle(self, lane: Lane, state: RunState, position: int, started: int, error: BaseException | None) -> None:
+        dead: list[Any] = []
+        state.active -= 1
+        if state.traced:
+            state.started[position], state.finished[position] = started, self._time.now_ns
+            state.lanes[position] = lane.index
+            if error is None:
+                for buffer in state.plan.item(position).outputs:
+                    state.measure_slot(buffer.index)
+        if error is None:
+            if state.memory is not None:
+                state.memory.produced(position)
+            state.settle(position, dead)
+        else:
+            state.fail(position, error, lane.index, dead)
+        self.announce(state, joining=True)
+        self.after(state)
+        self.drop(dead)
+        self.settle_memory()
 
     @staticmethod
     def _called(state: RunState, position: int, call: Callable[[], Any]) -> BaseException | None:

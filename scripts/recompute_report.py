@@ -55,7 +55,14 @@ def figures(path: str | Path) -> dict[str, Any]:
     for row in rows:
         if kinds[row["stream"]] != "loop":
             work[kinds[row["stream"]]] = work.get(kinds[row["stream"]], 0) + row["end_ns"] - row["start_ns"]
-    bounds = {"critical path": float(length), **{each: sum_ / kinds.count(each) for each, sum_ in work.items()}}
+    lanes = {each: kinds.count(each) for each in work}
+    if "host/compute" in work and data["cores"]:
+        computing = [row for row in rows if kinds[row["stream"]] == "host/compute"]
+        seen = max(
+            sum(other["start_ns"] <= row["start_ns"] < other["end_ns"] for other in computing) for row in computing
+        )
+        lanes["host/compute"] = min(lanes["host/compute"], max(seen, data["cores"]))
+    bounds = {"critical path": float(length), **{each: sum_ / lanes[each] for each, sum_ in work.items()}}
     return {
         "items": len(rows),
         "makespan": makespan,

@@ -193,6 +193,57 @@ def test_ctrl_c_in_the_command_line_shows_one_clear_message(tmp_path):
     assert err == "plait: interrupted: the run was stopped and everything it held is freed\n"
 
 
+LONG = """
+import sys, plait
+def first():
+    print("entered", flush=True)
+    sys.stdin.readline()
+    print("left", flush=True)
+g = plait.Graph()
+g.options(name="encode").call(first)
+{call}
+"""
+
+
+def interrupted_in_a_long_item(command):
+    """A child whose item goes on after a Ctrl-C, and the line that it says then."""
+    pipe = subprocess.PIPE
+    child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    assert child.stdout.readline() == "entered\n"
+    child.send_signal(signal.SIGINT)
+    return child, child.stderr.readline()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to a child process")
+@pytest.mark.parametrize(
+    "call", ["plait.run(g)", "async def main(): plait.run(g)\nimport asyncio; asyncio.run(main())"]
+)
+def test_ctrl_c_in_a_long_item_says_once_what_is_waited_for(call):
+    child, said = interrupted_in_a_long_item([sys.executable, "-c", LONG.format(call=call)])
+    assert said.startswith("plait: stopping: waiting for 'encode' (<string>:8)")
+    assert said.endswith("which cannot be interrupted\n")
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate("\n", timeout=60)
+    assert out == "left\n" and "stopping:" not in err and "KeyboardInterrupt" in err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to a child process")
+@pytest.mark.parametrize("twice", [False, True])
+def test_the_command_line_offers_to_end_at_once(tmp_path, twice):
+    path = tmp_path / "slow.py"
+    path.write_text(LONG.format(call="graph = g"))
+    child, said = interrupted_in_a_long_item([sys.executable, "-m", "plait", "run", str(path)])
+    assert f"'encode' ({path}:8), which runs on host/compute:" in said and " since " in said
+    assert said.endswith("; Ctrl-C again ends the process at once\n")
+    if twice:
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+        assert (out, err, child.returncode) == ("", "", -signal.SIGINT)
+    else:
+        out, err = child.communicate("\n", timeout=60)
+        assert (out, child.returncode) == ("left\n", 130) and "the run was stopped" in err
+
+
 def test_importing_plait_imports_no_optional_package_and_little_else():
     code = (
         "import sys, plait; plait.run; plait.Graph; plait.open_scheduler; plait.testing;"

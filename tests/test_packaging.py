@@ -90,3 +90,17 @@ def test_import_plait_imports_nothing_optional() -> None:
     code = "import plait, sys; plait.Graph, plait.run, plait.open_scheduler; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert not OPTIONAL & {name.partition(".")[0] for name in result.stdout.split()}
+
+
+def test_the_version_is_the_distributions() -> None:
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    code = "import plait; print(plait.__version__, '__version__' in dir(plait))"
+    for command in (["-c", code], ["-m", "plait", "--version"]):
+        done = subprocess.run([sys.executable, *command], check=True, capture_output=True, text=True)
+        assert stated in done.stdout.split()
+        assert "False" not in done.stdout
+
+
+def test_the_package_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "plait", "run", "--help"], check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("usage: plait run")

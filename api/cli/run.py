@@ -11,6 +11,7 @@ from plait.cli.load import load_graph, parse_inputs
 from plait.errors import PlaitError
 from plait.front import run
 from plait.scheduler import Run, timeline
+from plait.scheduler.explain import NO_OUTPUTS
 from plait.scheduler.policies import DEFAULT, POLICIES
 
 
@@ -58,6 +59,8 @@ def main(options: argparse.Namespace) -> int:
             ended[0].show().save(options.save)
     print(f"{graph.name}: {ended[0].report()}")
     print(timeline(ended[0].trace))
+    if not graph.outputs and any(item.outputs for item in graph.items):
+        print(f"  {NO_OUTPUTS}")
     for name, value in outputs.items():
         print(f"  output {name}: {describe(value)}")
     if options.trace:

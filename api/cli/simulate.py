@@ -11,7 +11,7 @@ from plait.devices.sim import Machine, machine, shipped
 from plait.errors import PlaitError
 from plait.graph import Graph
 from plait.scheduler import timeline
-from plait.scheduler.costs import ItemTimes
+from plait.scheduler.machine_costs import ItemTimes
 from plait.scheduler.policies import POLICIES
 from plait.scheduler.seeing.units import format_bytes, format_seconds
 from plait.scheduler.simulate import Simulated, simulate

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import inspect
 from collections.abc import Iterable
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -55,7 +58,7 @@ def _called(item: Any, values: dict[int, Any]) -> Any:
 def _store(outputs: tuple[Buffer, ...], result: Any, values: dict[int, Any]) -> None:
     parts = [result] if len(outputs) == 1 else list(result)
     for buffer, part in zip(outputs, parts, strict=True):
-        values[buffer.index] = _copied(part) if isinstance(part, np.ndarray) else part
+        values[buffer.index] = _copied(part)
 
 
 def _resolve(arg: Any, values: dict[int, Any], in_place: bool = False) -> Any:
@@ -79,4 +82,10 @@ def _resolve(arg: Any, values: dict[int, Any], in_place: bool = False) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    return value.copy() if isinstance(value, np.ndarray) else value
+    """The value with memory of its own, as far as it can be copied."""
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return value.copy()
+    if isinstance(value, list | tuple | dict | np.ndarray) or is_dataclass(value):
+        with contextlib.suppress(TypeError):  # it holds a lock, a file, a generator
+            return copy.deepcopy(value)
+    return value

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from plait.devices.blocks import Counts, checked_request, checked_view
+from plait.devices.blocks import Counts, checked_request, checked_view, free_behind
 from plait.devices.host.pages import pages
-from plait.devices.mark import mark_of
 from plait.devices.protocol import Block, Stream
 from plait.errors import DeviceError, OutOfMemory
 
@@ -99,15 +98,7 @@ class HostAllocator:
         """
         if not isinstance(block, HostBlock) or block._allocator is not self:
             raise DeviceError(f"{block!r} is not of this allocator")
-        mark = None if stream is None else mark_of(stream)
-        with self._lock:
-            if block._freed:
-                raise DeviceError(f"{block!r} is freed a second time")
-            block._freed = True
-        if mark is None:
-            self._release(block)
-        else:
-            mark.subscribe(lambda: self._release(block))
+        free_behind(block, self._lock, stream, lambda: self._release(block))
 
     def statistics(self) -> Mapping[str, int]:
         """A snapshot: ``allocations`` so far, ``blocks`` live, bytes ``in_use``, ``peak``, ``largest``;

@@ -96,9 +96,10 @@ class Machine:
     """A simulated machine, to be given to ``open_scheduler(devices=...)``; make one with ``plait.machine``.
 
     ``dry``: no function is called and no array made, only sizes are counted. ``noise`` spreads the items' times by that
-    part of each, drawn by ``seed``. ``costs`` is asked first for an item's seconds (see ``plait.scheduler.costs``), and
-    ``faults`` are what goes wrong. ``calls`` says when in its time an item's function is called: at its ``end``, its
-    ``start``, or ``either``, drawn by the seed. ``speed`` divides the seconds that are given for items on devices.
+    part of each, drawn by ``seed``. ``costs`` is asked first for an item's seconds (see
+    ``plait.scheduler.machine_costs``), and ``faults`` are what goes wrong. ``calls`` says when in its time an item's
+    function is called: at its ``end``, its ``start``, or ``either``, drawn by the seed. ``speed`` divides the seconds
+    that are given for items on devices.
     """
 
     name: str

@@ -102,7 +102,7 @@ async def leased(
                 token.run_sync_soon(granted.set)
 
         with dispatcher.lock:
-            claim = arbiter.lease(place, nbytes, priority, on_granted)
+            claim = arbiter.turns.lease(place, nbytes, priority, on_granted)
             dispatcher.settle_memory()
         try:
             await granted.wait()
@@ -122,7 +122,7 @@ async def leased(
 def _give_back(dispatcher: Dispatcher, claim: Any) -> None:
     assert dispatcher.memory is not None
     with dispatcher.lock:
-        dispatcher.memory.end_lease(claim)
+        dispatcher.memory.turns.end_lease(claim)
         dispatcher.settle_memory()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from plait.graph import CALL, CONSTANT, INPUT, RESOURCE
 from plait.graph.hazards import WRITE
 from plait.scheduler.expand import HOST, Transfer
+from plait.scheduler.rows import Rows
 
 if TYPE_CHECKING:
     from plait.scheduler.plan import Plan
@@ -31,30 +32,10 @@ class MemoryPart:
     at: list[array[int]]
     declared: array[int]
     buffer: array[int]
-    made_at: tuple[array[int], array[int]]
-    changed_at: tuple[array[int], array[int]]
-    touched_at: tuple[array[int], array[int]]
-    used_by: tuple[array[int], array[int]]
-
-    def made(self, position: int) -> array[int]:
-        """The slots that an item gives a new value."""
-        offsets, slots = self.made_at
-        return slots[offsets[position] : offsets[position + 1]]
-
-    def changed(self, position: int) -> array[int]:
-        """The slots whose bytes an item changes."""
-        offsets, slots = self.changed_at
-        return slots[offsets[position] : offsets[position + 1]]
-
-    def touched(self, position: int) -> array[int]:
-        """The slots that an item uses and does not make."""
-        offsets, slots = self.touched_at
-        return slots[offsets[position] : offsets[position + 1]]
-
-    def users(self, slot: int) -> array[int]:
-        """The positions that use a slot, ascending."""
-        offsets, positions = self.used_by
-        return positions[offsets[slot] : offsets[slot + 1]]
+    made: Rows
+    changed: Rows
+    touched: Rows
+    users: Rows
 
 
 _PARTS: WeakKeyDictionary[Plan, MemoryPart] = WeakKeyDictionary()
@@ -77,16 +58,15 @@ def _part(plan: Plan) -> MemoryPart:
             if number != HOST:
                 place[slot], buffer[slot] = number, index
     declared = _declared(plan, buffer)
-    offsets, touched = plan.access_offsets, plan.access_slots
     starts, modes, accessed = expansion.offsets, expansion.modes, expansion.slots_accessed
     resources = {each.index for each in program.declared if each.kind == RESOURCE}
     places: list[tuple[int, ...]] = []
     at = [array("q") for _ in plan.places]
     same: dict[tuple[int, ...], tuple[int, ...]] = {}  # a tuple for all positions whose spaces are the same
-    made_at, changed_at, touched_at = ((array("q", [0]), array("q")) for _ in range(3))
+    made, changed, used = (Rows.of(()) for _ in range(3))
     for position, index in enumerate(plan.order.tolist()):
         item = expansion.items[index]
-        mine = [slot for slot in touched[offsets[position] : offsets[position + 1]] if slot not in resources]
+        mine = [slot for slot in plan.touched[position] if slot not in resources]
         there = plan.kinds[position] // 3
         if isinstance(item, Transfer):
             new: tuple[int, ...] = (item.target_slot,)
@@ -96,34 +76,31 @@ def _part(plan: Plan) -> MemoryPart:
             new = ()
         span = slice(starts[index], starts[index + 1])
         written = accessed[span][modes[span] & WRITE != 0].tolist()
-        made_at[1].extend(new)
-        changed_at[1].extend(slot for slot in dict.fromkeys(written) if slot not in new and slot not in resources)
-        touched_at[1].extend(slot for slot in mine if slot not in new)
-        for ends, slots_so_far in (made_at, changed_at, touched_at):
-            ends.append(len(slots_so_far))
+        made.numbers.extend(new)
+        changed.numbers.extend(slot for slot in dict.fromkeys(written) if slot not in new and slot not in resources)
+        used.numbers.extend(slot for slot in mine if slot not in new)
+        for rows in (made, changed, used):
+            rows.offsets.append(len(rows.numbers))
         spaces = tuple(sorted({place[slot] for slot in (*mine, *new)}))
         places.append(same.setdefault(spaces, spaces))
         for space in spaces:
             at[space].append(position)
-    used_by = _used_by(plan, slots, resources)
-    part = MemoryPart(place, places, at, declared, buffer, made_at, changed_at, touched_at, used_by)
+    part = MemoryPart(place, places, at, declared, buffer, made, changed, used, _users(plan, slots, resources))
     for position in range(len(places)):
-        for slot in part.made(position):
-            if declared[slot] < 0 and part.changed(position) and len(part.users(slot)) == 1 and not plan.keep[slot]:
+        for slot in part.made[position]:
+            if declared[slot] < 0 and part.changed[position] and len(part.users[slot]) == 1 and not plan.keep[slot]:
                 declared[slot] = 0  # a function that changes what it is given, and returns nothing that is wanted
     return part
 
 
-def _used_by(plan: Plan, slots: int, resources: set[int]) -> tuple[array[int], array[int]]:
-    """Per slot the positions that use it, as offsets and one flat array; none for resources."""
+def _users(plan: Plan, slots: int, resources: set[int]) -> Rows:
+    """Per slot the positions that use it; none for resources."""
     offsets, touched = plan.accesses
     positions = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     if resources:
         kept = ~np.isin(touched, list(resources))
         touched, positions = touched[kept], positions[kept]
-    by = np.argsort(touched, kind="stable")
-    starts = np.searchsorted(touched[by], np.arange(slots + 1))
-    return array("q", starts.astype(np.int64).tobytes()), array("q", positions[by].astype(np.int64).tobytes())
+    return Rows.grouped(slots, touched, positions)
 
 
 def _declared(plan: Plan, buffer: array[int]) -> array[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plait.errors import OutOfMemory
+from plait.scheduler.memory.needs import needs
 from plait.scheduler.report import format_bytes
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def shortage(arbiter: Arbiter, claim: Claim) -> OutOfMemory:
     """The error for an item for which no room can be made."""
     owner = claim.owner
     assert owner is not None
-    wanted, _, guess = owner.needs(claim.position)
+    wanted, _, guess = needs(owner, claim.position)
     own = working_set(owner, claim.position)
     lines = []
     for place in claim.places:
@@ -50,12 +51,12 @@ def working_set(owner: Residency, position: int) -> dict[int, int]:
     part = owner.part
     found: dict[int, int] = {}
     seen: set[int] = set()
-    for slot in part.touched(position):
+    for slot in part.touched[position]:
         for allocation in owner.parts(slot):
             if id(allocation) not in seen:
                 seen.add(id(allocation))
                 found[allocation.place] = found.get(allocation.place, 0) + allocation.nbytes
-    for slot in part.made(position):
+    for slot in part.made[position]:
         place = part.place[slot]
         found[place] = found.get(place, 0) + max(0, owner.expected[slot])
     return found

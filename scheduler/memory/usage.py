@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from plait.errors import PlanError
 from plait.graph import BUFFER, CONSTANT, INPUT, RESOURCE, Buffer, BufferSlice
+from plait.scheduler.expand import HOST
 from plait.scheduler.memory.part import memory_part
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ def _use(plan: Plan, place: int) -> MemoryUse:
     given |= set(plan.expansion.literals.values())
     mutated = program.mutated
     outputs = {_buffer_index(value) for value in program.outputs.values()}
-    slots = [slot for slot, where in enumerate(part.place) if where == place and part.users(slot)]
-    slots += [slot for slot in outputs if place == 0 and not part.users(slot)]
+    used = np.diff(np.asarray(part.users.offsets)) > 0
+    slots = np.flatnonzero((np.asarray(part.place) == place) & used).tolist()
+    slots += [slot for slot in outputs if place == 0 and not used[slot]]
     size = {slot: max(0, part.declared[slot]) for slot in slots}
     resources = {each.index for each in program.declared if each.kind == RESOURCE}
     unknown = [slot for slot in slots if part.declared[slot] < 0 and part.buffer[slot] not in resources]
@@ -60,14 +62,7 @@ def _use(plan: Plan, place: int) -> MemoryUse:
     alias = sum(size[slot] for slot in slots if place == 0 and slot in outputs and slot in given)
     ours = [slot for slot in slots if slot not in callers]
     temporary = sum(size[slot] for slot in ours if not (place == 0 and slot in outputs))
-    largest, largest_at = 0, -1
-    for position in part.at[place]:
-        mine = {
-            slot for slot in (*part.touched(position), *part.made(position)) if slot in size and slot not in callers
-        }
-        together = sum(size[slot] for slot in mine)
-        if together > largest:
-            largest, largest_at = together, position
+    largest, largest_at = _largest(plan)[place]
     return MemoryUse(
         argument=argument,
         output=output,
@@ -91,7 +86,7 @@ def _peak(plan: Plan, slots: list[int], size: dict[int, int]) -> int:
     at_start |= {each.index for each in plan.program.declared if each.kind in (INPUT, CONSTANT)}
     change = np.zeros(count + 2, dtype=np.int64)
     for slot in slots:
-        users = part.users(slot)
+        users = part.users[slot]
         first = 0 if slot in at_start or not users else users[0]
         last = count if plan.keep[slot] or not users else users[-1]
         change[first] += size[slot]
@@ -99,22 +94,40 @@ def _peak(plan: Plan, slots: list[int], size: dict[int, int]) -> int:
     return int(np.cumsum(change).max(initial=0))
 
 
+def _largest(plan: Plan) -> list[tuple[int, int]]:
+    """Per place the most bytes that one item uses and makes there at once, and its position; -1 where none does."""
+    part, program = memory_part(plan), plan.program
+    place, size = np.asarray(part.place), np.maximum(np.asarray(part.declared), 0)
+    given = {each.index for each in program.declared if each.kind in (INPUT, CONSTANT)}
+    given |= set(plan.expansion.literals.values())
+    callers = [slot for slot in given if place[slot] == HOST and slot not in program.mutated]
+    size[callers] = 0
+    count, rows = len(plan.calls), (part.touched, part.made)
+    slots = np.concatenate([each.numbers for each in rows])
+    at = np.concatenate([np.repeat(np.arange(count), np.diff(each.offsets)) for each in rows])
+    where, found = place[slots], []
+    for number in range(len(plan.places)):
+        there = where == number
+        total = np.bincount(at[there], size[slots[there]], count)
+        position = int(total.argmax()) if count else -1
+        found.append((int(total[position]), position) if total.any() else (0, -1))
+    return found
+
+
 def check_working_sets(plan: Plan, limits: list[int | None]) -> None:
     """PlanError, with the numbers, if an item alone needs more than a space may hold."""
-    for place, limit in enumerate(limits):
-        if limit is None or place >= len(plan.places) or not memory_part(plan).at[place]:
-            continue
-        use = _use(plan, place)
-        if use.largest > limit:
-            position = plan.position(use.largest_item or "")
+    largest = _largest(plan)
+    for place, limit in enumerate(limits[: len(plan.places)]):
+        needs, position = largest[place]
+        if limit is not None and needs > limit:
             item = plan.item(position)
             part = memory_part(plan)
             parts = [
                 f"{plan.program.graph.buffer_at(part.buffer[slot]).name!r} {part.declared[slot]}"
-                for slot in (*part.touched(position), *part.made(position))
+                for slot in (*part.touched[position], *part.made[position])
                 if part.place[slot] == place and part.declared[slot] > 0
             ]
             raise PlanError(
-                f"item {item.name!r} (recorded at {item.site}) needs {use.largest} bytes of {plan.places[place]} at "
+                f"item {item.name!r} (recorded at {item.site}) needs {needs} bytes of {plan.places[place]} at "
                 f"once, and its memory_limit is {limit}: {', '.join(parts[:8])}; raise the limit or split the item"
             )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from plait.graph import Access, Buffer, BufferSlice, WorkItem
 from plait.scheduler.bind import Values
+from plait.scheduler.containers import leaves
 from plait.scheduler.plan import Plan
 
 _SHORT = (int, float, complex, bool, str, bytes, type(None))
@@ -26,7 +26,7 @@ def describe_inputs(plan: Plan, position: int, values: Values) -> tuple[str, ...
         )
     found = []
     for name, arg in [*(("", each) for each in item.args), *(item.kwargs or {}).items()]:
-        for part in _parts(arg):
+        for part in (each.target if isinstance(each, Access) else each for each in leaves(arg)):
             prefix = f"{name}=" if name else ""
             if isinstance(part, Buffer | BufferSlice):
                 buffer = part.buffer if isinstance(part, BufferSlice) else part
@@ -38,19 +38,6 @@ def describe_inputs(plan: Plan, position: int, values: Values) -> tuple[str, ...
             else:
                 found.append(prefix + _described("", part, None))
     return tuple(found)
-
-
-def _parts(arg: Any) -> Iterator[Any]:
-    if isinstance(arg, Access):
-        yield arg.target
-    elif isinstance(arg, list | tuple):
-        for part in arg:
-            yield from _parts(part)
-    elif isinstance(arg, dict):
-        for part in arg.values():
-            yield from _parts(part)
-    else:
-        yield arg
 
 
 def _sliced(value: Any, part: BufferSlice) -> Any:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from plait.devices.memory import format_bytes
+
+__all__ = ["format_bytes", "format_seconds", "kind_of"]
+
 
 def format_seconds(value: float) -> str:
     """Three figures and a unit."""
@@ -9,14 +13,6 @@ def format_seconds(value: float) -> str:
         if value >= factor:
             return f"{value / factor:.3g} {unit}"
     return f"{value * 1e6:.3g} µs"
-
-
-def format_bytes(value: int) -> str:
-    """Three figures and a binary unit."""
-    for factor, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if value >= factor:
-            return f"{value / factor:.3g} {unit}"
-    return f"{value} B"
 
 
 def kind_of(name: str) -> str:

@@ -113,7 +113,7 @@ def _leases(dispatcher: Dispatcher) -> Iterator[str]:
     for space in dispatcher.memory.spaces:
         if space.leased:
             yield f"{format_bytes(space.leased)} of memory in {space.name} are leased"
-    for claim in dispatcher.memory.claims:
+    for claim in dispatcher.memory.turns.claims:
         if claim.owner is None:
             wanted = [f"{format_bytes(n)} in {dispatcher.memory.spaces[at].name}" for at, n in claim.wanted.items()]
             yield f"a lease of {', '.join(wanted)} is waited for"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from plait.scheduler.device_lanes import WINDOW
 from plait.scheduler.explain import kind_word
+from plait.scheduler.memory.needs import needs
 from plait.scheduler.plan import COMPUTE, LOOP
 from plait.scheduler.seeing.nesting import lane_position
 from plait.scheduler.seeing.units import format_bytes, format_seconds
@@ -85,7 +86,7 @@ def _memory(dispatcher: Dispatcher, state: RunState, position: int) -> Cause | N
     memory, arbiter = state.memory, dispatcher.memory
     if memory is None or arbiter is None or position not in memory.waiting[state.plan.kinds[position]]:
         return None
-    wanted = memory.needs(position)[0]
+    wanted = needs(memory, position)[0]
     words = [f"{format_bytes(nbytes)} of memory in {arbiter.spaces[place].name}" for place, nbytes in wanted.items()]
     leased = [
         f"{format_bytes(arbiter.spaces[place].leased)} leased" for place in wanted if arbiter.spaces[place].leased
@@ -140,6 +141,15 @@ def working(dispatcher: Dispatcher, kind: int = COMPUTE) -> Iterator[tuple[Lane,
             position = lane_position(lane, state)
             if position < len(state.plan.calls):
                 yield lane, (state, position)
+
+
+def still_running(dispatcher: Dispatcher, state: RunState) -> list[str]:
+    """The items of a run that is stopping which are in flight, where they were recorded, and since when they run."""
+    with dispatcher.lock:
+        plan = state.plan
+        positions = [each for each in range(len(plan.calls)) if state.status_of(each) == RUNNING]
+        running = [(plan.item(each), _running(dispatcher, state, each)) for each in positions]
+    return [f"{item.name!r} ({item.site}){where.replace(' on', ', which runs on', 1)}" for item, where in running]
 
 
 def _named(node: Node, own: RunState) -> str:

@@ -5,7 +5,7 @@ import plait
 import pytest
 from plait import Graph
 from plait.scheduler.policies import POLICIES
-from plait.scheduler.policies.costs import CostModel
+from plait.scheduler.policies.cost_model import CostModel
 
 
 def shift(x):

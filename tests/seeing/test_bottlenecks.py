@@ -128,3 +128,20 @@ def test_a_comparison_says_what_got_slower_and_why():
 def test_the_peak_names_its_holders():
     report = made([(0, 0, 0, 9)], held=[(0, 4, 100), (4, 9, 50), (5, 6, 60)]).report()
     assert report.peak_bytes == 150 and report.peak_holders == (("b0", 100), ("b1", 50))
+
+
+def test_the_bound_counts_no_more_streams_than_can_run_at_once():
+    rows = [(0, 0, 0, 100), (1, 1, 100, 200), (2, 0, 200, 300), (3, 1, 300, 400)]
+    assert dict(made(rows, cores=1).report().bounds)["host/compute"] == pytest.approx(400e-9)
+    assert dict(made(rows, cores=2).report().bounds)["host/compute"] == pytest.approx(200e-9)
+    assert dict(made(rows, cores=8).report().bounds)["host/compute"] == pytest.approx(200e-9)
+    assert dict(made(rows, cores=0).report().bounds)["host/compute"] == pytest.approx(
+        200e-9
+    )  # a file that says nothing
+
+
+def test_a_stream_that_lent_its_thread_counts_as_well():
+    rows = [(0, 0, 0, 100), (1, 1, 10, 90)]  # the first waits for a run that the second is of
+    report = made(rows, cores=1).report()
+    assert dict(report.bounds)["host/compute"] == pytest.approx(90e-9)
+    assert report.over_bound >= 1

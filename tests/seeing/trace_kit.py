@@ -98,4 +98,5 @@ def traces(draw: st.DrawFn) -> Trace:
     span = st.tuples(st.integers(0, last), st.integers(0, last)).map(sorted)
     stalls = [(low, high, 1 << 20) for low, high in draw(st.lists(span, max_size=3)) if high > low]
     held = [(low, high, draw(st.integers(1, 1 << 20))) for low, high in draw(st.lists(span, max_size=6))]
-    return made(rows, waits, stalls=stalls, held=held, makespan=last + draw(nanoseconds))
+    cores = draw(st.integers(0, 3))
+    return made(rows, waits, stalls=stalls, held=held, makespan=last + draw(nanoseconds), cores=cores)

@@ -10,8 +10,8 @@ import plait
 import pytest
 from plait.devices.sim import DeviceModel, HostModel, LinkModel, Machine
 from plait.graph import Edges
-from plait.scheduler.costs import ItemTimes
-from plait.scheduler.policies.costs import CostModel
+from plait.scheduler.machine_costs import ItemTimes
+from plait.scheduler.policies.cost_model import CostModel
 from plait.scheduler.simulate import simulate
 from plait.scheduler.trace import RECORD, Trace
 

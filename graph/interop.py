@@ -72,25 +72,36 @@ def to_networkx(program: Program) -> nx.DiGraph[str]:
     dag.add_nodes_from(
         (name, {"item": item, "work": item.function}) for name, item in zip(names, program.items, strict=True)
     )
-    edges = program.edges
-    for source, target, kinds in zip(edges.source.tolist(), edges.target.tolist(), edges.kinds.tolist(), strict=True):
-        dag.add_edge(names[source], names[target], hazards=words(kinds), nbytes=_flow(program, source, target))
+    edges, flows = program.edges, edge_bytes(program)
+    ends = zip(edges.source.tolist(), edges.target.tolist(), edges.kinds.tolist(), flows, strict=True)
+    for source, target, kinds, nbytes in ends:
+        dag.add_edge(names[source], names[target], hazards=words(kinds), nbytes=nbytes)
     frozen: nx.DiGraph[str] = nx.freeze(dag)
     return frozen
 
 
 def edge_bytes(program: Program) -> list[int | None]:
     """What flows along each edge of the program, as ``nbytes`` of ``to_networkx``."""
-    edges = program.edges
+    edges, said = program.edges, _said(program)
     return [
-        _flow(program, source, target) if kinds & RAW else 0
+        _flow(program, said, source, target) if kinds & RAW else 0
         for source, target, kinds in zip(
             edges.source.tolist(), edges.target.tolist(), edges.kinds.tolist(), strict=True
         )
     ]
 
 
-def _flow(program: Program, source: int, target: int) -> int | None:
+def _said(program: Program) -> dict[int, int]:
+    """By buffer, the bytes of results of which the ``nbytes`` option tells."""
+    return {
+        item.first_result + number: item.options.nbytes
+        for item in program.items
+        if item.options.nbytes is not None and item.first_result >= 0
+        for number in range(item.options.outputs)
+    }
+
+
+def _flow(program: Program, said: dict[int, int], source: int, target: int) -> int | None:
     written: dict[int, list[Any]] = {}
     for access in range(int(program.offsets[source]), int(program.offsets[source + 1])):
         if program.access_modes[access] & WRITE:
@@ -106,7 +117,11 @@ def _flow(program: Program, source: int, target: int) -> int | None:
         buffer = program.graph.buffer_at(index)
         if buffer.kind == "resource":
             continue
-        if buffer.nbytes is None or buffer.dtype is None:
+        if region is not None and buffer.dtype is not None:
+            total += count(region) * buffer.dtype.itemsize
+            continue
+        nbytes = buffer.nbytes if buffer.nbytes is not None else said.get(index)
+        if nbytes is None:
             return None
-        total += buffer.nbytes if region is None else count(region) * buffer.dtype.itemsize
+        total += nbytes
     return total

@@ -56,9 +56,12 @@ def assign(
     place_of = [HOST] * lanes + list(range(1, len(platforms)))
     allowed = np.zeros((len(items), len(kinds)), dtype=bool)
     pin = np.full(len(items), -1, dtype=np.int64)
+    columns = {
+        possible: sorted({kinds.index(platforms[place]) for place in possible or range(len(platforms))})
+        for possible in set(candidates)
+    }
     for index, possible in enumerate(candidates):
-        for place in possible or range(len(platforms)):
-            allowed[index, kinds.index(platforms[place])] = True
+        allowed[index, columns[possible]] = True
         if len(possible) == 1 and possible[0] != HOST:
             pin[index] = lanes + possible[0] - 1
     known = np.column_stack([known_seconds(items, kind, model, nbytes) for kind in kinds])
@@ -87,7 +90,7 @@ def _candidates(item: WorkItem, places: Places, is_async: Callable[[WorkItem], b
             )
         return (HOST,)
     if item.options.device is None and HOST in found:
-        return (HOST, *(place for place, device in enumerate(places.devices, 1) if _runs_on(item, device.platform)))
+        return places.with_host(tuple(platform for platform in places.platforms if _runs_on(item, platform)))
     return found
 
 
@@ -153,7 +156,9 @@ def _problem(
     mean[rows] = np.nanmean(over_kinds[rows], axis=1)
     cost = np.where(np.isnan(known), filled(mean)[:, None], known)
     cost[[item.kind is BARRIER for item in items]] = 0.0
-    typical = float(filled(mean).mean())
+    least = np.full(len(items), np.nan)
+    least[rows] = np.nanmin(over_kinds[rows], axis=1)
+    typical = float(filled(least).mean())
     flows = edge_bytes(program)
     real = bandwidth[np.isfinite(bandwidth)]
     guess = _TRANSFER * typical * (float(real.mean()) if len(real) else 0.0)

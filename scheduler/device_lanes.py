@@ -191,12 +191,16 @@ class DeviceLanes:
             if tail.in_flight >= WINDOW:
                 tail.parked.append((state, heappop(ready)))
                 continue
+            if flight.holds_back(position, tail.key):
+                heappop(ready)
+                continue
             state.pop(lane.kind)
             number = self._numbers[place] = self._numbers[place] + 1
             flight.enters(position, tail.key, tail.index, number)
             tail.in_flight += 1
             waits = self._waits(state, position, tail)
             tail.busy = state, position
+            flight.let_on(tail.key)
             if state.memory is not None:
                 self._dispatcher.drop_moved()
             self._lock.release()
@@ -482,6 +486,7 @@ class DeviceLanes:
                 with contextlib.suppress(Exception):  # a device that was lost meanwhile keeps no times
                     self._stamp(state, tail, position)
             tail.in_flight -= flight.reached(tail.key, position, dead)
+            flight.let_on(tail.key)
             self._unpark(tail)
         else:
             self._lost(tail, mark.error)
@@ -518,6 +523,8 @@ class DeviceLanes:
         for state in sorted(self._dispatcher.runs, key=lambda run: run.serial):
             if state.flight is not None:
                 streams = [each.key for each in gone]
+                for stream in streams:
+                    state.flight.let_all_on(stream)
                 state.flight.lost(streams, error, dead, [each.busy[1] for each in gone if each.busy[0] is state])
                 self._dispatcher.announce(state, joining=False)
                 self._dispatcher.after(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,15 +33,17 @@ def transfer_call() -> None:
 class DevicePart:
     """Per position, flat: the device items' streams and waits.
 
-    ``lanes[p]`` is the stream among those of p's device and role, -1 on the host. ``early[p]`` are the items that lose
-    a wait when p is enqueued, ``late[p]`` those that lose it when p is done. ``before[p]`` are the device items that p
-    is enqueued behind, and ``guarded[p]`` says that some path to p comes from another device: that device may be lost
-    and p computed from nothing, so p counts as done only when all before it are. ``records[p]``: another stream waits
-    for p. ``local`` counts the items that use a slot which lives and dies in one stream, whose bytes may therefore go
-    back to that stream's pool once the last of them is enqueued.
+    ``lanes[p]`` is the stream among those of p's device and role, -1 on the host, and ``previous[p]`` the item before p
+    there, -1 if there is none. ``early[p]`` are the items that lose a wait when p is enqueued, ``late[p]`` those that
+    lose it when p is done. ``before[p]`` are the device items that p is enqueued behind, and ``guarded[p]`` says that
+    some path to p comes from another device: that device may be lost and p computed from nothing, so p counts as done
+    only when all before it are. ``records[p]``: another stream waits for p. ``local`` counts the items that use a slot
+    which lives and dies in one stream, whose bytes may therefore go back to that stream's pool once the last of them
+    is enqueued.
     """
 
     lanes: list[int]
+    previous: array[int]
     early: Rows
     late: Rows
     before: Rows
@@ -90,6 +93,7 @@ def device_part(
     local, local_at = _local(items, kinds, lanes, access_offsets.tolist(), access_slots.tolist(), expansion)
     return DevicePart(
         lanes=lanes,
+        previous=_previous(stream, kind),
         early=Rows.grouped(count, sources[early], targets[early]),
         late=Rows.grouped(count, sources[~early], targets[~early]),
         before=Rows.grouped(count, targets[early], sources[early]),
@@ -106,6 +110,16 @@ def device_part(
 def _numbered(streams: Iterable[tuple[int, int, int]]) -> IntArray:
     known: dict[tuple[int, int, int], int] = {}
     return np.array([known.setdefault(each, len(known)) for each in streams], dtype=np.int64)
+
+
+def _previous(stream: IntArray, kind: IntArray) -> array[int]:
+    last: dict[int, int] = {}
+    found = array("i", [-1]) * len(stream)
+    for position, (each, needs) in enumerate(zip(stream.tolist(), kind.tolist(), strict=True)):
+        if needs >= 3:
+            found[position] = last.get(each, -1)
+            last[each] = position
+    return found
 
 
 def _guarded(kind: IntArray, sources: IntArray, targets: IntArray) -> bytearray:

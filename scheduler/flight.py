@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from plait.scheduler.device_plan import DevicePart
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from plait.scheduler.state import RunState
 
 # As in ``state``, which imports this module.
-_RUNNING, _DONE = 1, 2
+_WAITING, _RUNNING, _DONE = 0, 1, 2
 
 
 class Flight:
@@ -30,6 +31,7 @@ class Flight:
         self.number: list[int] = [0] * count
         self.event: list[Any] = [None] * count
         self.queue: dict[int, deque[int]] = {}  # stream -> positions in it, not known to be done
+        self.held: dict[int, list[int]] = {}  # stream -> ready positions that are not next in it, a heap
         self.joined: set[int] = set()  # streams that wait for the caller's own streams already
         self.failing: dict[int, BaseException] = {}  # failed while being enqueued, and some of it may be running
         self.deferred: dict[int, list[int]] = {}  # done by the driver's word, but not before this position is
@@ -54,6 +56,31 @@ class Flight:
         """An item is about to be enqueued, as the ``number``-th of its device."""
         self.stream[position], self.lane[position], self.number[position] = stream, lane, number
         self.queue.setdefault(stream, deque()).append(position)
+
+    def holds_back(self, position: int, stream: int) -> bool:
+        """Keep a ready item aside while its stream has work and something comes before it there by the plan.
+
+        Items become ready to be enqueued long before they can run. Enqueued as they come, one that has long to wait
+        would stand in the way of others behind it, which the plan has before it because they need not.
+        """
+        before = self.part.previous[position]
+        if before < 0 or self.state.status[before] != _WAITING or not self.queue.get(stream):
+            return False
+        heappush(self.held.setdefault(stream, []), position)
+        return True
+
+    def let_on(self, stream: int) -> None:
+        """Something was enqueued in the stream, or has ended in it: what was kept aside may be next, or is needed."""
+        held = self.held.get(stream)
+        while held and (not self.queue.get(stream) or self.state.status[self.part.previous[held[0]]] != _WAITING):
+            self.state.make_ready(heappop(held))
+            if not self.queue.get(stream):
+                break  # one is enough for the stream to have work
+
+    def let_all_on(self, stream: int) -> None:
+        """The stream is lost, and items find that out when they are enqueued."""
+        for position in self.held.pop(stream, ()):
+            self.state.make_ready(position)
 
     def reached(self, stream: int, position: int, dead: list[Any]) -> int:
         """All in ``stream`` up to ``position`` has ended; how many items these were."""

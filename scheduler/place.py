@@ -21,11 +21,21 @@ class Places:
         self.host = next((device for device in devices if device.platform == "host"), None)
         self.devices: list[Any] = [device for device in devices if isinstance(device, GpuDevice | SimDevice)]
         self.names = ("host", *(device.name for device in self.devices))
+        self.platforms = tuple(dict.fromkeys(device.platform for device in self.devices))
+        self._with_host: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._by_name: dict[str, tuple[int, ...]] = {"host": (HOST,), "host:0": (HOST,)} if self.host else {}
         for place, device in enumerate(self.devices, 1):
             self._by_name[device.name.lower()] = (place,)
             for several in (device.platform.lower(), GPU):
                 self._by_name[several] = (*self._by_name.get(several, ()), place)
+
+    def with_host(self, platforms: tuple[str, ...]) -> tuple[int, ...]:
+        """The host and all devices of some platforms; one tuple for all who ask."""
+        found = self._with_host.get(platforms)
+        if found is None:
+            there = (place for place, device in enumerate(self.devices, 1) if device.platform in platforms)
+            found = self._with_host[platforms] = (HOST, *there)
+        return found
 
     def candidates(self, item: WorkItem) -> tuple[int, ...]:
         """The places where an item may run; PlanError if there is none."""

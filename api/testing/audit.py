@@ -80,7 +80,7 @@ def _misordered(runs: Sequence[Run], late_ns: Sequence[int]) -> str | None:
     lanes: dict[int, list[_Begun]] = {}
     for number, run in enumerate(runs):
         state, plan = run._state, run.plan
-        ready, part = _ready(run, late_ns), plan.on_device
+        ready, part = _next_in_stream(run, _ready(run, late_ns)), plan.on_device
         for position, kind in enumerate(plan.kinds):
             if kind == 2 or position in plan.groups:
                 continue
@@ -94,6 +94,19 @@ def _misordered(runs: Sequence[Run], late_ns: Sequence[int]) -> str | None:
         if found is not None:
             return f"{found[0]} was served before {found[1]}, which is more urgent"
     return None
+
+
+def _next_in_stream(run: Run, ready: list[int]) -> list[int]:
+    """The same, not before the item that the plan has before it in its stream was enqueued; what overtook that one, as
+    it may where the stream had nothing else to do, counts as ready when it was."""
+    part, enqueued = run.plan.on_device, run._state.enqueued
+    if part is None:
+        return ready
+    found = ready.copy()
+    for position, before in enumerate(part.previous):
+        if before >= 0:
+            found[position] = max(ready[position], min(enqueued[before] or enqueued[position], enqueued[position]))
+    return found
 
 
 def _ready(run: Run, late_ns: Sequence[int]) -> list[int]:
@@ -141,7 +154,7 @@ def _overtaken(runs: Sequence[Run]) -> str | None:
                 *(state.finished[each] for each in part.before[position]),
                 0,
             )
-            engine = kind, part.lanes[position] if kind % 3 != LAUNCH else 0
+            engine = kind, min(part.lanes[position], 1) if kind % 3 != LAUNCH else 0
             priority = state.priority + item.options.priority
             engines.setdefault(engine, []).append((priority, 0, 0, asked, state.started[position], item.name))
     for items in engines.values():

@@ -27,6 +27,7 @@ _BUDGET = 1_600_000
 _MOST = 1_500  # of them an item
 _MAKING = 0.6  # the share of it in which schedules are made; the rest improves them
 _RUN, _INTO_GAPS = 6, 8  # steps an item of a simulated run, and of finding gaps, besides one a device
+_TOO_MANY = 6 * _BUDGET  # for a second schedule to be made
 _TARGETS = (0.97, 0.97, 0.97, 0.95, 0.98, 0.97)  # of improvements, over the makespan that they begin with
 _IMPROVED = 4  # schedules that are improved; after every second time the better half goes on
 _SHIFTED = 3  # others that are only shifted
@@ -46,7 +47,7 @@ def best(problem: Problem, order: IntArray) -> Schedule:
     steps, found = 0, []
     for number, (cost, make) in enumerate(_candidates(problem, order)):
         steps += cost * problem.items
-        if number >= 2 and steps > budget * _MAKING:
+        if (number >= 2 and steps > budget * _MAKING) or (number and steps > _TOO_MANY):
             break
         found.append(make())
     found.sort(key=lambda schedule: schedule.makespan)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     _ErrorGroup = ExceptionGroup["WorkError"]
@@ -65,6 +65,18 @@ class WorkError(PlaitError):
         if self.causes:
             self.__cause__ = self.causes[-1]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled whole, so that a failure crosses processes."""
+        facts = {
+            "item": self.item,
+            "device": self.device,
+            "stream": self.stream,
+            "site": self.site,
+            "causes": self.causes,
+            "inputs": self.inputs,
+        }
+        return _work_error, (type(self), str(self.args[0]), facts)
+
     @property
     def cause(self) -> BaseException | None:
         """The exception of the last attempt."""
@@ -97,6 +109,10 @@ def _told(error: WorkError) -> list[str]:
     for frame in traceback.StackSummary.extract(iter(theirs[-3:])):
         lines.append(f"    at {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}")
     return lines
+
+
+def _work_error(kind: type[WorkError], message: str, facts: dict[str, Any]) -> WorkError:
+    return kind(message, **facts)
 
 
 class RunFailed(_ErrorGroup, PlaitError):

@@ -12,6 +12,18 @@ from plait.errors import GraphError
 from plait.graph import Buffer, Program
 from plait.scheduler.deferred import Sized
 
+_SCHEDULER_OPTIONS = (
+    "devices",
+    "streams",
+    "policy",
+    "memory_limit",
+    "trace",
+    "stall_after",
+    "telemetry",
+    "ranges",
+    "costs",
+)
+
 
 def checked_inputs(program: Program, given: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[int]]:
     """The value of every input, and the slots of those that the caller has donated, which are taken.
@@ -23,6 +35,11 @@ def checked_inputs(program: Program, given: Mapping[str, Any]) -> tuple[dict[str
     name = program.graph.name
     inputs = program.inputs
     for key in given:
+        if key in _SCHEDULER_OPTIONS and key not in inputs:
+            raise GraphError(
+                f"graph {name!r} has no input {key!r}; as an option of the scheduler it goes to open_scheduler({key}=...), "
+                f"or to plait.run(graph, ..., scheduler={{{key!r}: ...}})"
+            )
         if key not in inputs:
             near = difflib.get_close_matches(key, inputs, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -87,7 +87,7 @@ def simulated_report(run: Run, simulation: Simulation) -> SimulatedReport:
     path, _ = critical_path(plan.waits, took) if len(took) else (0.0, [])
     makespan = max(1, trace.makespan_ns) / 1e9
     kinds = np.array(plan.kinds, dtype=np.int64)
-    work, busiest = _work(kinds, took, machine)
+    work, busiest = _work(plan, simulation, took, sizes)
     moved: dict[tuple[int, str], int] = {}
     transfers = 0
     for position in np.flatnonzero(kinds >= 3).tolist():
@@ -147,23 +147,46 @@ def durations(plan: Plan, simulation: Simulation, sizes: list[int]) -> Any:
     return took
 
 
-def _work(kinds: Any, took: Any, machine: Machine) -> tuple[float, str]:
-    """The seconds that the busiest engine needs for its work, and its name."""
+def _peers(plan: Plan, kinds: Any) -> Any:
+    """Whether the item at each position is a copy from one device to another: bool, shape (items,)."""
+    peers = np.zeros(len(kinds), dtype=bool)
+    for position in np.flatnonzero((kinds >= 3) & (kinds % 3 == IN)).tolist():
+        item = plan.item(position)
+        peers[position] = isinstance(item, Transfer) and item.source not in (None, HOST)
+    return peers
+
+
+def _work(plan: Plan, simulation: Simulation, took: Any, sizes: list[int]) -> tuple[float, str]:
+    """The seconds that the busiest engine or link needs for its work, and its name."""
+    machine, kinds = simulation.machine, np.array(plan.kinds, dtype=np.int64)
+    peers = _peers(plan, kinds)
     found = [(float(took[kinds == 0].sum()) / machine.host.workers, "host")]
-    totals = np.bincount(kinds, weights=took, minlength=3 * (len(machine.devices) + 1)) if len(kinds) else np.zeros(3)
     for place, device in enumerate(machine.devices, 1):
-        for role, word in ((LAUNCH, "compute"), (OUT, "out")):
-            if 3 * place + role < len(totals):
-                engines = device.streams if role == LAUNCH else device.copies_out
-                found.append((float(totals[3 * place + role]) / engines, f"{device.name}/{word}"))
-        if 3 * place + IN < len(totals):
-            engines = _in_engines(device)
-            found.append((float(totals[3 * place + IN]) / engines, f"{device.name}/in"))
-    return max(found, key=lambda each: each[0])
+        copies = kinds == 3 * place + IN
+        for mine, engines, word in (
+            (kinds == 3 * place + LAUNCH, device.streams, "compute"),
+            (copies & ~peers, device.copies_in, "in"),
+            (copies & peers, device.copies_peer, "peer"),
+            (kinds == 3 * place + OUT, device.copies_out, "out"),
+        ):
+            found.append((float(took[mine].sum()) / engines, f"{device.name}/{word}"))
+    return max(found + _link_work(plan, simulation, kinds, sizes), key=lambda each: each[0])
 
 
-def _in_engines(device: DeviceModel) -> int:
-    return device.copies_in + device.copies_peer
+def _link_work(plan: Plan, simulation: Simulation, kinds: Any, sizes: list[int]) -> list[tuple[float, str]]:
+    """Per link, or the end of one, the seconds that its bytes need, and its name."""
+    seconds: dict[int, float] = {}
+    names: dict[int, str] = {}
+    for position in np.flatnonzero(kinds >= 3).tolist():
+        item = plan.item(position)
+        if not isinstance(item, Transfer) or item.source is None:
+            continue
+        source, target = plan.places[item.source], plan.places[item.target]
+        nbytes = sizes[item.target_slot] or sizes[item.source_slot]
+        for port in simulation.route(source, target)[1]:
+            seconds[id(port)] = seconds.get(id(port), 0.0) + nbytes / port.rate / 1e9
+            names[id(port)] = f"{port.name} at {source if source != 'host' else target}"
+    return [(taken, names[port]) for port, taken in seconds.items()]
 
 
 def _positions(plan: Plan) -> Any:

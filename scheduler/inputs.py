@@ -37,8 +37,8 @@ def checked_inputs(program: Program, given: Mapping[str, Any]) -> tuple[dict[str
     for key in given:
         if key in _SCHEDULER_OPTIONS and key not in inputs:
             raise GraphError(
-                f"graph {name!r} has no input {key!r}; as an option of the scheduler it goes to open_scheduler({key}=...), "
-                f"or to plait.run(graph, ..., scheduler={{{key!r}: ...}})"
+                f"graph {name!r} has no input {key!r}; as an option of the scheduler it goes to "
+                f"open_scheduler({key}=...), or to plait.run(graph, ..., scheduler={{{key!r}: ...}})"
             )
         if key not in inputs:
             near = difflib.get_close_matches(key, inputs, 1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from plait.devices.sim import DeviceModel, Machine, Simulation
+from plait.devices.sim import Simulation
 from plait.graph.analysis import critical_path
 from plait.scheduler.device_plan import IN, LAUNCH, OUT
 from plait.scheduler.estimates import Estimates

@@ -1,6 +1,7 @@
 """When it runs: plan, dispatch, runs, traces, reports. Start reading at ``scheduler.py``."""
 
-from plait.scheduler.plan import Plan, compile_plan
+from plait.scheduler.compile import compile_plan
+from plait.scheduler.plan import Plan
 from plait.scheduler.report import Report
 from plait.scheduler.run import Outputs, Progress, Run
 from plait.scheduler.scheduler import Scheduler, default_streams, open_scheduler

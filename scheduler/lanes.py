@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from plait.devices import HostStream, usable_cores
 from plait.scheduler.device_lanes import DeviceLanes
-from plait.scheduler.device_plan import ROLE_WORDS
+from plait.scheduler.kinds import COMPUTE, COPY, LOOP, ROLE_WORDS
 from plait.scheduler.lane_failure import lane_failed
 from plait.scheduler.memory.holding import prepared, value_for_caller
-from plait.scheduler.plan import COMPUTE, COPY, LOOP
 from plait.scheduler.seeing.nesting import CURRENT
 from plait.scheduler.state import SKIPPED, RunState
 from plait.scheduler.straight import run_straight

@@ -22,6 +22,8 @@ from plait.devices import devices as all_devices
 from plait.devices.sim import Machine, SimDevice, SimHost, Simulation
 from plait.errors import PlaitError, PlanError
 from plait.graph import Graph, Program
+from plait.scheduler.collector import collector_paused
+from plait.scheduler.compile import compile_plan
 from plait.scheduler.costing import asks_for_devices, by_option
 from plait.scheduler.deadline import check_deadline
 from plait.scheduler.deferred import Sized
@@ -33,7 +35,7 @@ from plait.scheduler.memory import Arbiter, MemoryLimit, SpaceUse, checked_limit
 from plait.scheduler.memory.lease import Lease, leased
 from plait.scheduler.memory.usage import check_working_sets
 from plait.scheduler.place import Places
-from plait.scheduler.plan import Plan, collector_paused, compile_plan
+from plait.scheduler.plan import Plan
 from plait.scheduler.policies import Policy, find
 from plait.scheduler.policies.cost_model import CostModel
 from plait.scheduler.run import Outputs, Run

@@ -7,7 +7,8 @@ limit, each in a process of its own; the largest once more with a limit that hol
 seconds count, of recording, planning and running together, so a busy machine changes little; KB an item is what the
 resident set grew by.
 
-Then: the examples run here, and simulated with the times that their items took in that very run. Of several runs the
+Then: the examples run here, and simulated with the times that their items took in that very run, and what lay between
+them. Of several runs the
 shortest was disturbed least, and counts; the others are shown.
 
 ``--check``: exit status 1 if the cost of an item grows by half or more from the least graph to the largest, an item of
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import gc
 import json
 import os
@@ -34,7 +36,6 @@ from plait.scheduler.simulate import simulate
 
 DEVICES = 64
 WIDTH = 4  # items of a layer on each device
-OVERHEAD_S = 15e-6  # between two items of a stream, as overhead.py finds on long items
 STREAMS = 2
 ROOMY, TIGHT = 0.9, 20 << 20  # memory limits: of 80 GB; for twenty of the items' results
 
@@ -126,29 +127,30 @@ def predictions(rounds: int) -> list[float]:
     cholesky = load_example("cholesky")
     photo = load_example("photo_edges")
     picture = load_example("photo")["china"]()
-    size, tile = (2048, 256) if rounds < 5 else (3072, 256)
+    tile = 256
     found = [
         predict(
             f"cholesky, {size} by tiles of {tile}",
             rounds,
-            lambda: cholesky["tiled_cholesky"](size, tile),
+            functools.partial(cholesky["tiled_cholesky"], size, tile),
             {"a": cholesky["example_matrix"](size)},
-        ),
-        predict("photo_edges", rounds, lambda: photo["graph"](picture, os.devnull), {}),
+        )
+        for size in (1024, 1536, 2048, 3072)
     ]
+    found.append(predict("photo_edges", rounds, lambda: photo["graph"](picture, os.devnull), {}))
     return found
 
 
 def predict(name: str, rounds: int, build: object, inputs: dict[str, object]) -> float:
     """Run and simulate several times; the ratio of the shortest run."""
     assert callable(build)
-    host = HostModel(workers=STREAMS, overhead_s=OVERHEAD_S)
     runs: list[Run] = []
     ratios = []
     for _ in range(rounds):
         graph = build()
         plait.run(graph, inputs, scheduler={"streams": STREAMS}, watch=runs.append)
         times = ItemTimes.from_trace(runs[-1].trace)
+        host = HostModel(workers=STREAMS, overhead_s=times.gap_s)
         machine = plait.machine(Machine("this host", host, (), ()), dry=True, costs=times)
         simulated = simulate(graph, machine, streams=STREAMS).makespan_s
         ratios.append((runs[-1].trace.makespan_ns / 1e9, simulated))

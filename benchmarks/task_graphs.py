@@ -87,25 +87,35 @@ def qr(tiles: int) -> _Recorder:
     return record
 
 
-def tiled(name: str, tiles: int, *, transfers: bool = True, cores: int | None = None) -> Instance:
-    """A tiled factorization on the machine whose kernels were measured (see ``data/tiled_kernels.json``)."""
+def tiled(
+    name: str, tiles: int, *, transfers: bool = True, cores: int | None = None, gpus: int | None = None
+) -> Instance:
+    """A tiled factorization with measured kernel times (see ``data/tiled_kernels.json``), on the machine that they were
+    measured on or one with other numbers of its cores and GPUs; GPUs beyond the third have the links of the first ones.
+    """
     data = json.loads((DATA / "tiled_kernels.json").read_text(encoding="utf-8"))
     record = {"cholesky": cholesky, "lu": lu, "qr": qr}[name](tiles)
     times, machine = data[name], data["machine"]
     cost = [[times["us"][kernel][kind] * 1e-6 for kind in ("cpu", "gpu")] for kernel in record.kernels]
-    workers = machine["cores"] if cores is None else cores
-    node = [0] * workers + list(range(1, machine["gpus"] + 1))
+    known = machine["gpus"]
+    workers, gpus = cores or machine["cores"], gpus or known
+    node = np.array([0] * workers + [1 + gpu % known for gpu in range(gpus)])
     bandwidth = np.array([[np.inf if x is None else x * 1e6 for x in row] for row in machine["bandwidth_mb_per_s"]])
     latency = np.array([[0.0 if x is None else x * 1e-6 for x in row] for row in machine["latency_us"]])
+    bandwidths, latencies = bandwidth[np.ix_(node, node)], latency[np.ix_(node, node)]
+    alike = (node[:, None] == node) & (node > 0)
+    np.fill_diagonal(alike, False)
+    bandwidths[alike], latencies[alike] = bandwidth[1, 2], latency[1, 2]
     problem = Problem.of(
         cost,
         list(record.edges),
         [tiles_moved * times["tile_bytes"] for tiles_moved in record.edges.values()],
-        kind=[0 if place == 0 else 1 for place in node],
-        bandwidth=bandwidth[np.ix_(node, node)] if transfers else np.inf,
-        latency=latency[np.ix_(node, node)] if transfers else 0.0,
+        kind=(node > 0).astype(np.int64),
+        bandwidth=bandwidths if transfers else np.inf,
+        latency=latencies if transfers else 0.0,
     )
-    return Instance(f"{name} {tiles}{'' if transfers else ' free links'}", name, problem)
+    machine_name = "" if (workers, gpus) == (machine["cores"], known) else f" on {workers}+{gpus}"
+    return Instance(f"{name} {tiles}{machine_name}{'' if transfers else ' free links'}", name, problem)
 
 
 def layered(rng: random.Random, items: int) -> list[tuple[int, int]]:

@@ -20,6 +20,7 @@ _EACH = 6000  # up to so many items each has variables of its own in the linear 
 _STEPS, _SHRINK = 300, 0.97  # of the search for prices, and what each step is to the one before
 _FURTHEST = 60.0  # kinds whose speeds differ by more than e**60 are not told apart
 _WINDOWS = 12  # thresholds of heads, and of tails, whose pairs are the linear program's windows
+_FINER = 4  # times as many of one, with all of the other
 
 
 class Path(NamedTuple):
@@ -210,14 +211,13 @@ def _precise(edges: Edges, costs: Floats, counts: Floats, heads: Floats, tails: 
     add(every, shares + every, -1.0)  # start >= head
     limits.append(-heads)
     height += items
-    for head in _thresholds(heads):
-        for tail in _thresholds(tails):
-            inside = np.flatnonzero((heads >= head) & (tails >= tail))
-            for kind in range(kinds) if len(inside) else ():
-                add(0, inside * kinds + kind, spent[inside, kind])
-                add(0, width - 1, -counts[kind])
-                limits.append(np.array([-counts[kind] * (head + tail)]))
-                height += 1
+    for head, tail in _windows(heads, tails):
+        inside = np.flatnonzero((heads >= head) & (tails >= tail))
+        for kind in range(kinds) if len(inside) else ():
+            add(0, inside * kinds + kind, spent[inside, kind])
+            add(0, width - 1, -counts[kind])
+            limits.append(np.array([-counts[kind] * (head + tail)]))
+            height += 1
     less = sparse.csr_matrix(
         (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(height, width)
     )
@@ -245,10 +245,24 @@ def _solve(program: _Program) -> float:
     return float(solved.fun) * (1.0 - 1e-6)
 
 
-def _thresholds(values: Floats) -> Floats:
+def _thresholds(values: Floats, number: int = _WINDOWS) -> Floats:
     """Some of the values, ascending, the least among them."""
-    chosen: Floats = np.unique(np.quantile(values, np.linspace(0.0, 1.0, _WINDOWS), method="lower"))
+    chosen: Floats = np.unique(np.quantile(values, np.linspace(0.0, 1.0, number), method="lower"))
     return chosen
+
+
+def _windows(heads: Floats, tails: Floats) -> list[tuple[float, float]]:
+    """Pairs of a head and a tail. The ends of a schedule, where few items are left, are looked at more closely: half of
+    the finer thresholds are even in time rather than in items."""
+    pairs = {(head, tail) for head in _thresholds(heads).tolist() for tail in _thresholds(tails).tolist()}
+    number = _WINDOWS * _FINER // 2
+    for values, other in ((heads, tails), (tails, heads)):
+        even = np.unique(values)
+        even = even[np.searchsorted(even, np.linspace(even[0], even[-1], number))]
+        fine = np.union1d(_thresholds(values, number), even).tolist()
+        least = float(other.min())
+        pairs |= {(each, least) if values is heads else (least, each) for each in fine}
+    return sorted(pairs)
 
 
 def _costs(cost: ArrayLike) -> Floats:

@@ -198,6 +198,8 @@ class DeviceLanes:
             tail.in_flight += 1
             waits = self._waits(state, position, tail)
             tail.busy = state, position
+            if state.memory is not None:
+                self._dispatcher.drop_moved()
             self._lock.release()
             event, error = None, None
             try:

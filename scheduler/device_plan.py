@@ -57,10 +57,10 @@ class DevicePart:
 
 
 def stream_name(device: str, role: int, lane: int) -> str:
-    """``cuda:0/compute:2``; the copy streams are ``in``, ``out`` and, from other devices, ``peer``."""
+    """``cuda:0/compute:2``; the copy streams are ``in``, ``out`` and, from the device ``cuda:1``, ``peer:1``."""
     if role == LAUNCH:
         return f"{device}/compute:{lane}"
-    return f"{device}/{'peer' if role == IN and lane else ROLE_WORDS[role]}"
+    return f"{device}/peer:{lane - 1}" if role == IN and lane else f"{device}/{ROLE_WORDS[role]}"
 
 
 def device_part(
@@ -137,7 +137,9 @@ def _lanes(
             finish[position] = ready + cost[position]
             continue
         if kind % 3 != LAUNCH:
-            lane = int(isinstance(item, Transfer) and item.source not in (HOST, None) and item.target != HOST)
+            lane = 0
+            if isinstance(item, Transfer) and item.source is not None and item.target != HOST:
+                lane = item.source  # a stream of its own for each device, whose slowness is no other's
             finish[position] = ready + cost[position]
         else:
             at = free.setdefault(kind, [0.0] * streams)

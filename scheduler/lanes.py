@@ -440,6 +440,12 @@ class Dispatcher:
         memory = self.memory
         if memory is not None and memory.unsettled:
             memory.settle()
+            self.drop_moved()
+
+    def drop_moved(self) -> None:
+        """Let go of what has made room, before what the room is for is made."""
+        memory = self.memory
+        if memory is not None and memory.dead:
             dead, memory.dead = memory.dead, []
             self.drop(dead)
 
@@ -515,6 +521,8 @@ class Dispatcher:
         while (position := state.pop(kind)) >= 0:
             error = None
             lane.position = position
+            if state.memory is not None:
+                self.drop_moved()
             lane.since_ns = started = perf_counter_ns()
             lock.release()
             try:

@@ -13,6 +13,7 @@ from plait.devices.sim import DeviceModel, HostModel, Machine
 from plait.errors import PlanError
 from plait.graph import BARRIER, WorkItem
 from plait.graph.item import function_name
+from plait.scheduler.seeing.waits import find_waits
 from plait.scheduler.trace import Trace
 
 CostFunction = Callable[[WorkItem, str, int], float | None]
@@ -23,10 +24,13 @@ class ItemTimes:
     """The seconds that each item of a graph took in one run, by its name; of others, the mean of their kernel's items.
 
     For the same graph again. What kernels take at other sizes is learnt by ``plait.scheduler.policies``' cost model.
+    ``gap_s`` is what a compute stream of the host lost before an item, in the mean: seconds from when it was free and
+    the item ready to when the item began. It is the ``overhead_s`` of a ``HostModel`` that should take as long.
     """
 
     items: Mapping[str, float]
     kernels: Mapping[str, float]
+    gap_s: float = 0.0
 
     @classmethod
     def from_trace(cls, trace: Trace) -> ItemTimes:
@@ -39,7 +43,8 @@ class ItemTimes:
             name = trace.names[index]
             items[name] = span / 1e9
             groups.setdefault(name.partition("#")[0], []).append(span / 1e9)
-        return cls(items, {name: math.fsum(each) / len(each) for name, each in groups.items()})
+        kernels = {name: math.fsum(each) / len(each) for name, each in groups.items()}
+        return cls(items, kernels, _mean_gap(trace))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> ItemTimes:
@@ -50,6 +55,20 @@ class ItemTimes:
         """Seconds of an item; None if nothing is known of it."""
         found = self.items.get(item.name)
         return self.kernels.get(function_name(item.function) or item.kind) if found is None else found
+
+
+def _mean_gap(trace: Trace) -> float:
+    """Seconds that compute streams of the host were free before an item which was ready, in the mean over items."""
+    records = trace.records
+    host = [name.startswith("host/compute") for name in trace.streams]
+    free: dict[int, int] = {}
+    gaps = []
+    columns = (records[name].tolist() for name in ("stream", "start_ns", "end_ns"))
+    for stream, start, end, ready in zip(*columns, find_waits(trace).ready.tolist(), strict=True):
+        if host[stream]:
+            gaps.append(max(0, start - max(ready, free.get(stream, 0))))
+            free[stream] = end
+    return math.fsum(gaps) / len(gaps) / 1e9 if gaps else 0.0
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import numpy as np
 from plait.devices import fetch
 from plait.graph import BUFFER, INPUT
 from plait.scheduler.bind import Values
+from plait.scheduler.containers import leaves
 from plait.scheduler.flight import Flight
 from plait.scheduler.kinds import COMPUTE, COPY, LOOP
 from plait.scheduler.seeing.failed_inputs import describe_inputs
@@ -457,11 +458,7 @@ def _allocated(buffer: Any) -> np.ndarray[Any, Any]:
 
 def _is_on_device(value: Any) -> bool:
     """Whether a value is a device array or a container that holds one."""
-    if isinstance(value, list | tuple):
-        return any(_is_on_device(part) for part in value)
-    if isinstance(value, dict):
-        return any(_is_on_device(part) for part in value.values())
-    return hasattr(value, "__cuda_array_interface__")
+    return any(hasattr(part, "__cuda_array_interface__") for part in leaves(value))
 
 
 def _copied(value: Any) -> Any:

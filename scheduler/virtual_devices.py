@@ -65,6 +65,7 @@ class VirtualDeviceLanes(DeviceLanes):
         op.waits = waits
         if state.traced:
             state.stamps[position] = op.began_at, op.ended_at
+            state.enqueued[position] = self._dispatcher.now_ns()
             for slot in plan.touched[position]:
                 if not state.sizes[slot]:
                     state.measure_slot(slot)
@@ -85,7 +86,7 @@ class VirtualDeviceLanes(DeviceLanes):
         assert plan.on_device is not None
         for slot, cell in zip(slots, cells, strict=True):
             values[slot] = cell
-            if slot in plan.on_device.local:
+            if slot in plan.on_device.local and state.memory is None:  # what is counted goes when its users have ended
                 cell.queue = tail.queue
         planted = estimates.planted.get(position)
         task = None if dry else self._task(state, position, args, dict(zip(slots, cells, strict=True)))
@@ -193,6 +194,8 @@ class VirtualDeviceLanes(DeviceLanes):
         size = nbytes if nbytes >= 0 else lambda: size_of(source)
         op = Op(OUT, latency_ns, waits=waits, task=bring, route=route, nbytes=size)
         op.then(functools.partial(self._brought_out, state, position, tail, op, made))
+        if state.traced:
+            state.enqueued[position] = self._dispatcher.now_ns()
         tail.queue.push(op)  # type: ignore[attr-defined]
         lane.position = -1
 

@@ -12,7 +12,7 @@ from plait.errors import PlaitError
 from plait.graph import Graph
 from plait.scheduler import timeline
 from plait.scheduler.machine_costs import ItemTimes
-from plait.scheduler.policies import POLICIES
+from plait.scheduler.policies import POLICIES, find
 from plait.scheduler.seeing.units import format_bytes, format_seconds
 from plait.scheduler.simulate import Simulated, simulate
 
@@ -44,6 +44,9 @@ def main(options: argparse.Namespace) -> int:
     """Load, simulate, summarise."""
     if options.trace and not Path(options.trace).absolute().parent.is_dir():
         raise PlaitError(f"--trace {options.trace}: there is no folder {str(Path(options.trace).parent)!r}")
+    if options.trace and Path(options.trace).is_dir():
+        raise PlaitError(f"--trace {options.trace}: that is a folder; name a file")
+    find(options.policy)
     graph, inputs = load_graph(options.file, parse_inputs(options.input))
     costs = ItemTimes.from_file(options.costs) if options.costs else None
     chosen = machine(
@@ -102,4 +105,7 @@ def _factors(texts: list[str]) -> dict[str, float]:
 
 
 def _limit(text: str) -> int | float:
-    return float(text) if "." in text else int(text)
+    try:
+        return float(text) if "." in text else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number of bytes nor a fraction, as in 0.5") from None

@@ -40,6 +40,33 @@ def check_plan(plan: Plan) -> None:
         _check_replicas(plan, behind, touches)
 
 
+def conflicts(plan: Plan) -> list[tuple[int, int]]:
+    """Pairs of positions of which the first must have ended when the second begins, derived anew as for ``check_plan``.
+
+    Which one is the first, the recorded order says, with a transfer just before the item that it was inserted for.
+    """
+    graph, order = plan.program.graph, plan.order.tolist()
+    position = {index: place for place, index in enumerate(order)}
+    of_item = {id(plan.work[index]): index for index in order}
+    found: set[tuple[int, int]] = set()
+    for earlier, later in graph.explicit:
+        first, second = (of_item.get(id(plan.program.items[index])) for index in (earlier, later))
+        if first is not None and second is not None:
+            found.add((first, second))
+    users: dict[Any, list[tuple[int, bool, Any]]] = {}
+    for index in range(len(order)):
+        item = plan.work[index]
+        touched = [] if isinstance(item, Transfer) else _touches(graph, item)
+        for what, _, writes, mask in _uses(plan, item, plan.kinds[position[index]] // 3, touched):
+            users.setdefault(what, []).append((index, writes, mask))
+    for same in users.values():
+        for number, (later, writes, mask) in enumerate(same):
+            for earlier, overwrites, cover in same[:number]:
+                if earlier != later and (writes or overwrites) and (earlier, later) not in found and _meet(mask, cover):
+                    found.add((earlier, later))
+    return [(position[first], position[second]) for first, second in sorted(found)]
+
+
 def _behind(plan: Plan) -> list[int]:
     """Per position, as bits, the positions that some chain of waits puts before it."""
     count = len(plan.work)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any
 
 import numpy as np
 import trio
-from plait.devices.sim import DeviceModel, HostModel, LinkModel, Machine
-from plait.errors import PlaitError
+from plait.devices.sim import LateCompletion, Machine
+from plait.devices.sim.clock import to_ns
+from plait.errors import RunCancelled
 from plait.graph import Graph
-from plait.scheduler import Run, open_scheduler
-from plait.scheduler.policies import POLICIES, Policy, find
+from plait.scheduler import Run, Scheduler, open_scheduler
+from plait.scheduler.policies import Policy
+from plait.scheduler.state import DONE
+from plait.testing import watched
+from plait.testing.audit import audit, beyond_limits, left_behind
+from plait.testing.drawn import SPARE, drawn_inputs, drawn_limits, drawn_machine, drawn_policy, given, kept
 from plait.testing.oracle import run_serial
 from plait.testing.programs import RandomProgram
 from plait.testing.shrink import shrunk
 
-_LONGEST_S = 1e6  # of virtual time: no run that still moves takes so long
 _TRIES = 30  # seeds that a smaller graph is given to fail with
 
 
@@ -45,11 +48,15 @@ def explore(
     """Run ``graph`` once for each seed, on simulated devices, in an order that the seed draws; how many were run.
 
     ``graph`` may be a function from a seed to a ``RandomProgram``. Drawn are how long items and transfers take, when in
-    its time each is called, how many streams and workers there are, and the urgency of items; ``machine`` is the one to
-    run on (two devices of kind ``cuda`` by default). Items must give the same in every legal order, as NumPy's do.
+    its time each is called, how many streams and workers there are, the urgency of items and which inputs are donated;
+    then, for some seeds, again with memory limits hardly above what one item needs, beside a second run of another
+    priority, or cancelled on the way. ``machine`` is the one to run on (two devices of kind ``cuda`` by default, which
+    some seeds make slow for a while or late to tell). Items must give the same in every legal order, as NumPy's do.
 
-    ExplorationFailed if results differ from the serial ones, an item fails, nothing moves any more, or a free stream
-    leaves a more urgent item waiting. It names the seed, and the smallest graph found that fails.
+    ExplorationFailed if results differ from the serial ones or are handed over too early, an item fails, two items
+    that conflict overlap, nothing moves any more, a free stream or engine leaves a more urgent item waiting, an array
+    of the caller's is changed, a memory limit is not kept, or anything is still held at the end. It names the seed, and
+    the smallest graph found that fails.
     """
     count = 0
     expected: dict[str, Any] | None = None
@@ -70,94 +77,127 @@ def explore(
 def explore_one(
     graph: Graph, inputs: Mapping[str, Any], seed: int, expected: Mapping[str, Any], machine: Machine | None = None
 ) -> str | None:
-    """What went wrong under one order, None if nothing did."""
+    """What went wrong under the orders of one seed, None if nothing did."""
     random = Random(seed)
-    drawn = drawn_machine(random, machine)
-    streams = random.randint(1, 4)
-
-    async def main() -> str | None:
-        async with open_scheduler(devices=drawn, streams=streams, policy=_drawn_policy(random)) as scheduler:
-            run = scheduler.start(graph, dict(inputs))
-            with trio.move_on_after(_LONGEST_S):
-                try:
-                    outputs = await run
-                except PlaitError as error:
-                    return f"{error}: {_first(error)}"
-                except ExceptionGroup as group:
-                    return f"{group.args[0]}: {_first(group)}"
-                for name, value in expected.items():
-                    if not np.array_equal(outputs[name], value):
-                        return f"output {name!r} differs from the serial run"
-                return misordered(run, min(streams, drawn.host.workers))
-            run.cancel()
-            return f"nothing moves any more at {run.progress}"
-
-    from trio.testing import MockClock  # noqa: PLC0415  it imports pytest where that is installed
-
-    try:
-        return trio.run(main, clock=MockClock(autojump_threshold=0))
-    except Exception as error:  # whatever a broken scheduler raises out of its nursery
-        return f"{type(error).__name__}: {_first(error)}"
+    mine = given(graph, inputs)
+    before = kept(mine)
+    first = _Order(graph, inputs, expected, drawn_machine(random, machine), drawn_policy(random), random)
+    reason = first.explored()
+    if reason is None and random.random() < 0.6:
+        again = _Order(graph, inputs, expected, first.machine, first.policy, random)
+        if random.random() < 0.7:
+            again.limits, again.streams = first.limits or None, first.streams
+        again.count = random.choice((1, 2, 2))
+        again.cancel_s = random.uniform(0, 1.2) * first.took_s if random.random() < 0.25 else None
+        reason = again.explored()
+    if reason is None:
+        changed = [name for name, value in mine.items() if not np.array_equal(value, before[name])]
+        reason = f"{changed[0]!r}, an array of the caller's, was changed" if changed else None
+    return reason
 
 
-def drawn_machine(random: Random, machine: Machine | None = None) -> Machine:
-    """The machine, or two devices, with times of items, transfers and launches drawn anew."""
-    if machine is None:
-        device = DeviceModel("cuda", 0, streams=random.randint(1, 3), launch_s=random.choice((0.0, 1e-6, 1e-4)))
-        other = DeviceModel("cuda", 1, streams=random.randint(1, 3))
-        slow = random.choice((1e5, 1e8, 1e11))
-        links = (
-            LinkModel("bus", ("host", "cuda"), slow, random.choice((0.0, 1e-5)), random.choice(("pair", "end", "all"))),
-            LinkModel("peer", ("cuda", "cuda"), 1e8, 1e-6),
-        )
-        machine = Machine("explored", HostModel(workers=random.randint(1, 4)), (device, other), links)
-    longest = random.choice((1e-4, 1e-3, 1e-1))
-    salt = random.getrandbits(48)
+class _Order:
+    """One order: a scheduler on a drawn machine, and a run on it or two side by side."""
 
-    def seconds(item: Any, kind: str, nbytes: int) -> float:
-        drawn = Random(salt + item.index).random()
-        return 0.0 if drawn < 0.1 else longest * drawn**4
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Mapping[str, Any],
+        expected: Mapping[str, Any],
+        machine: Machine,
+        policy: Policy,
+        random: Random,
+    ) -> None:
+        self.graph = graph
+        self.inputs = inputs
+        self.expected = expected
+        self.machine = machine
+        self.policy = policy
+        self.random = random
+        self.streams = random.randint(1, 4)
+        self.count = 1
+        self.limits: dict[str, int] | None = None  # to run under; afterwards, those that the run was measured for
+        self.cancel_s: float | None = None
+        self.took_s = 0.0
+        self.reason: str | None = None
 
-    return Machine(
-        name=machine.name,
-        host=machine.host,
-        devices=machine.devices,
-        links=machine.links,
-        costs=seconds,
-        calls=random.choice(("start", "end", "either")),
-        seed=random.getrandbits(32),
-        faults=machine.faults,
-    )
+    def explored(self) -> str | None:
+        """Run it; what went wrong, None if nothing did."""
+        from trio.testing import MockClock  # noqa: PLC0415  it imports pytest where that is installed
 
+        try:
+            with watched.bounded(watched.BUSY_S, self._say):
+                trio.run(self._main, clock=MockClock(autojump_threshold=0))
+        except Exception as error:  # whatever a broken scheduler raises out of its nursery
+            self._say(f"{type(error).__name__}: {_first(error)}")
+        return self.reason
 
-def _drawn_policy(random: Random) -> Policy:
-    """An urgency for each item that is drawn, and a placement that is: what may run anywhere does."""
-    salt = random.getrandbits(32)
+    def _say(self, reason: str | None) -> None:
+        self.reason = self.reason or reason
 
-    def drawn(problem: Any) -> Any:
-        return np.random.default_rng(salt).random(len(problem.cost))
+    async def _main(self) -> None:
+        runs: list[Run] = []
+        scope = trio.CancelScope(shield=True)
+        async with trio.open_nursery() as nursery:
+            try:
+                async with open_scheduler(
+                    devices=self.machine, streams=self.streams, policy=self.policy, memory_limit=self.limits
+                ) as scheduler:
+                    nursery.start_soon(watched.end_if_still, scheduler, runs, self._say, scope)
+                    await self._runs(scheduler, runs)
+                self._say(left_behind(scheduler))
+            finally:
+                scope.cancel()
 
-    return dataclasses.replace(find(random.choice(tuple(POLICIES))), name="drawn", order=drawn)
+    async def _runs(self, scheduler: Scheduler, runs: list[Run]) -> None:
+        priorities = [self.random.randint(-1, 1) for _ in range(self.count)]
+        for priority in priorities:
+            inputs = drawn_inputs(self.random, self.inputs)
+            runs.append(scheduler.start(self.graph, inputs, priority=priority))
+        early = [name for name in self.expected if self.random.random() < 0.3]
+        async with trio.open_nursery() as nursery:
+            for run in runs:
+                for name in (None, *early):
+                    nursery.start_soon(self._watched, run, name)
+            if self.cancel_s is not None:
+                await trio.sleep(self.cancel_s)
+                runs[0].cancel()
+        if self.reason is None and self.cancel_s is None:
+            self.took_s = runs[0].trace.makespan_ns / 1e9
+            late = [0, *(self._late_ns(device.name) for device in self.machine.devices)]
+            limited = self.limits is not None
+            self._say(audit(runs, late, limited=limited))
+            if not limited:
+                self.limits = drawn_limits(self.random, runs[0])
+        if self.limits is not None and self.reason is None:
+            self._say(beyond_limits(scheduler, self.count * SPARE))
+        runs[:] = [run for run in runs if not run.done]
 
+    def _late_ns(self, device: str) -> int:
+        faults = self.machine.faults
+        return sum(to_ns(each.by_s) for each in faults if isinstance(each, LateCompletion) and each.device == device)
 
-def misordered(run: Run, workers: int) -> str | None:
-    """The first host item that a free lane served while a more urgent one was ready; None if there is none.
+    async def _watched(self, run: Run, name: str | None) -> None:
+        """Await an output as soon as it is there, or all of them at the end (None), and compare."""
+        try:
+            if name is None:
+                outputs = await run
+                for each in self.expected:
+                    self._compare(each, outputs[each])
+                return
+            self._compare(name, await run.output(name))
+            writers = run.plan.output_positions[name]
+            if not run.done and any(run._state.status_of(each) != DONE for each in writers):
+                self._say(f"output {name!r} was handed over before all that write it were done")
+        except RunCancelled as error:
+            if self.cancel_s is None:
+                self._say(f"cancelled by nobody: {_first(error)}")
+        except Exception as error:  # whatever a run may end with
+            self._say(f"{error}: {_first(error)}")
 
-    Under groups that limit, an urgent item may have to wait, so these are not looked at.
-    """
-    plan, state = run.plan, run._state
-    offsets, sources = plan.waits.predecessors()
-    waiting: list[tuple[int, int, int]] = []
-    for position, kind in enumerate(plan.kinds):
-        before = sources[offsets[position] : offsets[position + 1]].tolist()
-        if kind == 0 and position not in plan.groups:
-            ready = max((state.finished[each] for each in before), default=state.begin_ns)
-            waiting.append((position, ready, state.started[position]))
-    for position, _, started in waiting:
-        for other, ready, began in waiting:
-            if other < position and ready < started < began:
-                return f"{plan.item(position).name} was served before {plan.item(other).name}, which is more urgent"
-    return None
+    def _compare(self, name: str, value: Any) -> None:
+        if not np.array_equal(value, self.expected[name]):
+            self._say(f"output {name!r} differs from the serial run")
 
 
 def _smaller(program: RandomProgram, seed: int, reason: str, machine: Machine | None) -> tuple[Graph, int, str]:

@@ -39,9 +39,10 @@ class RandomProgram:
 def random_program(seed: int, items: int = 40, devices: Sequence[str | None] = ()) -> RandomProgram:
     """Integer arithmetic on slices of shared buffers and on results, so that any wrong order shows in the bytes.
 
-    With ``devices`` (names, None for no wish) every item that can asks for one of them at random.
+    With ``devices`` (names, None for no wish) every item that can asks for one of them at random. A few items are more
+    urgent than others.
     """
-    random = Random(seed)
+    random, urgent = Random(seed), Random(-1 - seed)
     graph = Graph(f"random-{seed}")
     shapes = [(random.randint(4, 24), random.randint(1, 6)) for _ in range(random.randint(1, 4))]
     pool: list[Any] = [graph.buffer(f"buffer{k}", shape, "int64", fill=k + 1) for k, shape in enumerate(shapes)]
@@ -52,7 +53,10 @@ def random_program(seed: int, items: int = 40, devices: Sequence[str | None] = (
         pool.append(graph.input(f"input{k}", shape, "int64"))
     results: list[Any] = []
     for k in range(items):
-        with graph.defaults(device=random.choice(devices)) if devices else nullcontext():
+        with (
+            graph.defaults(device=random.choice(devices)) if devices else nullcontext(),
+            graph.defaults(priority=urgent.choice((0, 0, 0, 0, 0, 1, 2, -1))),
+        ):
             _random_item(graph, random, pool, results, k)
     for k, buffer in enumerate(pool):
         graph.output(f"pool{k}", buffer)

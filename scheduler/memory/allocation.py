@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from plait.scheduler.containers import leaves
 from plait.scheduler.deferred import SIMULATED
 
 if TYPE_CHECKING:
@@ -63,29 +64,28 @@ class Allocation:
 
 def roots(value: Any) -> Iterator[Any]:
     """The objects that own the bytes of every array in ``value``: base arrays, or a device's memory objects."""
-    if isinstance(value, np.ndarray):
-        yield root_of(value)
-    elif isinstance(value, SIMULATED):
-        yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from roots(part)
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from roots(part)
-    elif hasattr(value, "__cuda_array_interface__"):
-        memory = getattr(getattr(value, "data", None), "mem", None)
-        yield value if memory is None else memory
+    return (root for root, _ in parts_of(value))
+
+
+def parts_of(value: Any) -> Iterator[tuple[Any, Any]]:
+    """The arrays in ``value``, each behind the object that owns its bytes."""
+    for part in leaves(value):
+        if isinstance(part, np.ndarray):
+            yield root_of(part), part
+        elif isinstance(part, SIMULATED):
+            yield part, part
+        elif hasattr(part, "__cuda_array_interface__"):
+            memory = getattr(getattr(part, "data", None), "mem", None)
+            yield (part if memory is None else memory), part
 
 
 def copied_bytes(value: Any) -> int:
     """Bytes of a copy of ``value`` in another space, where views are arrays of their own."""
-    if isinstance(value, list | tuple):
-        return sum(map(copied_bytes, value))
-    if isinstance(value, dict):
-        return sum(map(copied_bytes, value.values()))
-    found = getattr(value, "nbytes", 0) if hasattr(value, "shape") or isinstance(value, SIMULATED) else 0
-    return int(found) if isinstance(found, int | np.integer) else 0
+    total = 0
+    for part in leaves(value):
+        found = getattr(part, "nbytes", 0) if isinstance(part, SIMULATED) or hasattr(part, "shape") else 0
+        total += int(found) if isinstance(found, int | np.integer) else 0
+    return total
 
 
 def root_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -99,15 +99,15 @@ def root_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         array = base
 
 
-def root_bytes(root: Any, value: Any) -> int:
-    """Bytes that go when the root goes; none for a mapped file."""
+def root_bytes(root: Any, array: Any) -> int:
+    """Bytes that go when the root of ``array`` goes, without what its pool rounds up; none for a mapped file."""
     if isinstance(root, SIMULATED):
         return root.nbytes
     if isinstance(root, np.ndarray):
         return 0 if isinstance(root.base, mmap.mmap) else int(root.nbytes)
-    if getattr(value, "nbytes", None) is not None and getattr(value, "base", None) is None:
-        return int(value.nbytes)
-    return int(getattr(root, "size", 0) or 0)
+    base = getattr(array, "base", None)
+    whole = array if base is None else base
+    return int(getattr(whole, "nbytes", None) or getattr(root, "size", 0) or 0)
 
 
 def movable(value: Any, root: Any) -> bool:

@@ -11,7 +11,17 @@ import numpy as np
 from plait.graph import BUFFER, CONSTANT, INPUT
 from plait.scheduler.deferred import Sized
 from plait.scheduler.expand import HOST, Transfer
-from plait.scheduler.memory.allocation import AWAY, COMING, RESIDENT, Allocation, movable, root_bytes, roots, view_in
+from plait.scheduler.memory.allocation import (
+    AWAY,
+    COMING,
+    RESIDENT,
+    Allocation,
+    movable,
+    parts_of,
+    root_bytes,
+    roots,
+    view_in,
+)
 from plait.scheduler.memory.backing import Filled, OnHost, Original
 
 if TYPE_CHECKING:
@@ -68,21 +78,23 @@ def attach(run: Residency, slot: int, value: Any) -> int:
         if there.state == RESIDENT and any(id(root) == there.root for root in roots(value)):
             return 0
         run.detach(slot)
-    found = {id(root): root for root in roots(value)}
-    mine = [root for key, root in found.items() if key not in run.external]
-    new = sum(_attach(run, slot, value, root, alone=len(found) == 1) for root in mine)
+    found: dict[int, tuple[Any, int]] = {}
+    for root, array in parts_of(value):
+        found[id(root)] = root, max(root_bytes(root, array), found.get(id(root), (root, 0))[1])
+    mine = [each for key, each in found.items() if key not in run.external]
+    new = sum(_attach(run, slot, value, root, nbytes, alone=len(found) == 1) for root, nbytes in mine)
     run.sizes[slot] = max(run.sizes[slot], sum(part.nbytes for part in run.parts(slot)))
     return new
 
 
-def _attach(run: Residency, slot: int, value: Any, root: Any, *, alone: bool) -> int:
+def _attach(run: Residency, slot: int, value: Any, root: Any, nbytes: int, *, alone: bool) -> int:
     """Count one of the roots of a slot's value (``alone``: the only one); how many bytes are new."""
     allocation, new = run.by_root.get(id(root)), 0
     if allocation is None:
         place = run.part.place[slot]
-        allocation = Allocation(run, place, root_bytes(root, value if alone else root), id(root))
-        if not allocation.nbytes:
+        if not nbytes:
             return 0
+        allocation = Allocation(run, place, nbytes, id(root))
         run.by_root[id(root)] = allocation
         new = allocation.nbytes
         run.arbiter.holds(allocation)

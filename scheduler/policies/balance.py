@@ -16,6 +16,8 @@ from plait.scheduler.policies.place import Gaps, arrivals, by_start
 from plait.scheduler.policies.problem import FloatArray, IntArray, Problem, Schedule
 from plait.scheduler.policies.rank import ordered
 
+_GAPS = 40  # gaps of a device that are tried: in large graphs there are many, and few are long enough
+
 
 def prices(problem: Problem) -> tuple[float, FloatArray]:
     """The area bound of the problem's kinds in seconds, and the price of a second on each device: float64, shape
@@ -47,22 +49,27 @@ def cheapest_in_time(
     been given least time so far is taken if ``by_load``, else the device where it ends first.
     """
     items = problem.items
-    seconds, allowed = problem.seconds_lists, problem.allowed
+    seconds, allowed, alike = problem.seconds_lists, problem.allowed, problem.alike
     paid: list[float] = price.tolist()
     latest: list[float] = (target - tails).tolist()
     kind: list[int] = problem.kind.tolist()
     share: list[float] = (1.0 / np.maximum(np.bincount(problem.kind), 1)).tolist()
     given = [0.0] * len(share)
     start, finish, device = [0.0] * items, [0.0] * items, [0] * items
-    gaps = Gaps(problem.devices)
+    gaps = Gaps(problem.devices, _GAPS)
     for item in order.tolist():
         ready = arrivals(problem, item, finish, device)
         limit = latest[item]
         in_time: list[tuple[float, float, float, int]] = []
         first = (np.inf, 0.0, -1)
+        served = -1
         for there in allowed[item]:
+            if alike[there] == served:
+                continue
             cost = seconds[item][there]
             begin = gaps.earliest(there, ready[there], cost)
+            if begin <= ready[there]:
+                served = alike[there]  # no device like this one begins sooner
             end = begin + cost
             if end <= limit:
                 in_time.append((paid[there] * cost, end, begin, there))

@@ -1,8 +1,8 @@
 """The default placement: several schedules are made and simulated, the best are improved, and one is kept.
 
 Candidates are HEFT's and its relatives (Topcuoglu, Hariri, Wu 2002), what balances kinds of devices (``balance.py``),
-what locality gives, and one device for all. The few best are shifted to the right and to the left again (Li, Willis,
-EJOR 1992). What is compared is always the simulated run, in which devices take ready items as they come.
+what locality gives, and one device for all. What is compared is always the simulated run, in which devices take ready
+items as they come.
 """
 
 from __future__ import annotations
@@ -12,40 +12,45 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from plait.graph.analysis import upward_rank
-from plait.graph.edges import Edges
 from plait.scheduler.policies.balance import cheapest_in_time, prices, settled_order
+from plait.scheduler.policies.improve import again, backwards, shifted
 from plait.scheduler.policies.kinds import within_kinds
 from plait.scheduler.policies.online import online, pull_own, push_where_first_done
 from plait.scheduler.policies.place import append, insert
 from plait.scheduler.policies.problem import FloatArray, IntArray, Problem, Schedule
-from plait.scheduler.policies.rank import fastest, inherited_priority, ordered, upward_and_downward
+from plait.scheduler.policies.rank import fastest, ordered, upward_and_downward
 from plait.scheduler.policies.reserve import reserve
 from plait.scheduler.policies.simulate import simulate
 
-# Candidates times items times devices at most, which is about a second of planning. Three are made always.
-_BUDGET = 360_000
-_IMPROVED = 3
+# Steps of planning a graph, of about a microsecond each; they are counted, so that plans are the same anywhere.
+_BUDGET = 1_600_000
+_MOST = 1_500  # of them an item
+_MAKING = 0.6  # the share of it in which schedules are made; the rest improves them
+_RUN, _INTO_GAPS = 6, 8  # steps an item of a simulated run, and of finding gaps, besides one a device
+_TARGETS = (0.97, 0.97, 0.97, 0.95, 0.98, 0.97)  # of improvements, over the makespan that they begin with
+_IMPROVED = 4  # schedules that are improved; after every second time the better half goes on
+_SHIFTED = 3  # others that are only shifted
+
+_Candidate = tuple[int, Callable[[], Schedule]]
 
 
 def best(problem: Problem, order: IntArray) -> Schedule:
     """The schedule whose simulated makespan is the smallest; the first of those that tie.
 
-    It costs some milliseconds, and about a millisecond an item for some hundred items on a dozen devices, 0.1 for ten
-    thousand (``benchmarks/policies.py``).
+    It costs one to two milliseconds an item for some hundred items on a dozen devices, 0.2 for ten thousand
+    (``benchmarks/policies.py``).
     """
     if problem.devices == 1 or not problem.items:
         return append(problem, order)
-    budget = max(3, _BUDGET // (problem.items * problem.devices))
-    found: list[Schedule] = []
-    for number, make in enumerate(_candidates(problem, order)):
-        if number >= budget:
+    budget = min(_BUDGET, _MOST * problem.items)
+    steps, found = 0, []
+    for number, (cost, make) in enumerate(_candidates(problem, order)):
+        steps += cost * problem.items
+        if number >= 2 and steps > budget * _MAKING:
             break
         found.append(make())
     found.sort(key=lambda schedule: schedule.makespan)
-    if len(found) > 3 * _IMPROVED:
-        backwards = _reversed(problem)
-        found += [_shifted(problem, backwards, schedule) for schedule in found[:_IMPROVED]]
-    return min(found, key=lambda schedule: schedule.makespan)
+    return _improved(problem, found, (budget - steps) // ((_within(problem) + 2 * _RUN) * problem.items))
 
 
 def keeping_order(place: Callable[[Problem, IntArray], Schedule], problem: Problem, order: IntArray) -> Schedule:
@@ -53,44 +58,83 @@ def keeping_order(place: Callable[[Problem, IntArray], Schedule], problem: Probl
     return simulate(problem, place(problem, order).device, order)
 
 
-def _candidates(problem: Problem, order: IntArray) -> Iterator[Callable[[], Schedule]]:
+def _improved(problem: Problem, found: list[Schedule], times: int) -> Schedule:
+    """The shortest of ``found``, which are sorted, and of what at most ``times`` improvements make of them."""
+    if times <= 0:
+        return found[0]
+    turned = backwards(problem)
+    leaders = [(schedule, schedule) for schedule in _apart(found)[:_IMPROVED]]  # each with the best that came of it
+    for number, target in enumerate(_TARGETS):
+        for place, (last, kept) in enumerate(leaders[: max(0, times)]):
+            made = again(problem, turned, last, target * kept.makespan)
+            leaders[place] = made, min(kept, made, key=_makespan)
+        times -= len(leaders)
+        leaders.sort(key=lambda leader: leader[1].makespan)
+        if number % 2:
+            del leaders[(len(leaders) + 1) // 2 :]
+    ends = [shifted(problem, turned, schedule) for schedule in [kept for _, kept in leaders] + found[:_SHIFTED]]
+    return min(ends, key=_makespan)
+
+
+def _within(problem: Problem) -> int:
+    """Steps an item of a schedule within kinds."""
+    kinds: int = problem.cost.shape[1]
+    return 25 + 3 * kinds
+
+
+def _makespan(schedule: Schedule) -> float:
+    return schedule.makespan
+
+
+def _apart(found: list[Schedule]) -> list[Schedule]:
+    """Those of sorted schedules that differ in their makespan."""
+    return [
+        one for one, before in zip(found, [None, *found], strict=False) if not before or one.makespan > before.makespan
+    ]
+
+
+def _candidates(problem: Problem, order: IntArray) -> Iterator[_Candidate]:
+    """Steps an item that a schedule costs, and what makes it; the most promising first."""
     heft = insert(problem, order)
     by_fastest = ordered(problem, fastest(problem))
     balanced = _Balanced(problem, by_fastest, heft.makespan)
+    placing = _INTO_GAPS + problem.devices
+    moving = placing + _within(problem) + _RUN
+    several = problem.devices > problem.cost.shape[1]
 
     def run(schedule: Schedule) -> Schedule:
         return simulate(problem, schedule.device, schedule.order)
 
-    yield lambda: run(heft)
-    yield lambda: run(reserve(problem, order))
-    yield functools.partial(balanced.moved, 0.4, True)
-    yield functools.partial(balanced.moved, 0.4, False)
-    yield functools.partial(balanced.moved, 0.7, True)
-    yield functools.partial(balanced.moved, 0.2, False)
-    yield lambda: simulate(problem, heft.device, settled_order(problem, heft.device))
+    def balancing(*shares: float) -> Iterator[_Candidate]:
+        for share in shares:
+            for by_load in (False, True):
+                yield moving, functools.partial(balanced.moved, share, by_load)
+                yield _RUN, functools.partial(balanced.placed, share, by_load)
+
+    yield placing + _RUN, lambda: run(heft)
+    # Where a kind has one device, choosing devices anew within kinds has little to choose.
+    yield from balancing(0.45, *((0.75, 0.15) if several else ()))
+    yield _RUN, lambda: simulate(problem, heft.device, settled_order(problem, heft.device))
     yield from _alone(problem, order)
-    yield lambda: run(insert(problem, by_fastest))
-    for share in (0.4, 0.7, 0.2, 0.0, 0.55, 0.85, 1.0):
-        for by_load in (True, False):
-            yield functools.partial(balanced.placed, share, by_load)
-            yield functools.partial(balanced.moved, share, by_load)
-    yield lambda: run(reserve(problem, by_fastest))
-    yield lambda: run(append(problem, order))
-    yield lambda: run(insert(problem, ordered(problem, upward_and_downward(problem))))
-    yield lambda: run(online(problem, order, push_where_first_done, pull_own))
-    yield lambda: run(balanced.cheap(0.4, True, order))
+    yield placing + _RUN, lambda: run(insert(problem, by_fastest))
+    yield placing + _RUN, lambda: run(reserve(problem, order))
+    yield placing + _RUN, lambda: run(insert(problem, ordered(problem, upward_and_downward(problem))))
+    yield placing + _RUN, lambda: run(reserve(problem, by_fastest))
+    yield from balancing(*(() if several else (0.75, 0.15)), 0.6, 0.3, 0.0, 1.0)
+    yield placing + _RUN, lambda: run(append(problem, order))
+    yield placing + _RUN, lambda: run(online(problem, order, push_where_first_done, pull_own))
+    yield placing + _RUN, lambda: run(balanced.cheap(0.4, True, order))
 
 
 class _Balanced:
-    """Schedules that balance kinds of devices, each made once. The target of each lies by a share between a lower bound
-    of the makespan and ``reached``, a makespan that is known to be possible."""
+    """Schedules that balance kinds of devices. The target of each lies by a share between a lower bound of the makespan
+    and ``reached``, a makespan that is known to be possible."""
 
     def __init__(self, problem: Problem, order: IntArray, reached: float) -> None:
         self._problem = problem
         self._order = order
         self._reached = reached
         self._settled = functools.cache(self._settle)
-        self.moved = functools.cache(self._move)
 
     @functools.cached_property
     def _given(self) -> tuple[FloatArray, float, FloatArray]:
@@ -114,43 +158,15 @@ class _Balanced:
         """On the devices that were chosen."""
         return simulate(self._problem, *self._settled(share, by_load))
 
-    def _move(self, share: float, by_load: bool) -> Schedule:
+    def moved(self, share: float, by_load: bool) -> Schedule:
         """On devices chosen anew within the kinds."""
         moved = within_kinds(self._problem, *self._settled(share, by_load))
         return simulate(self._problem, moved.device, moved.order)
 
 
-def _alone(problem: Problem, order: IntArray) -> Iterator[Callable[[], Schedule]]:
+def _alone(problem: Problem, order: IntArray) -> Iterator[_Candidate]:
     """Everything on the one device that needs least time for it, if any can take it all: where links are slow."""
     total = problem.seconds.sum(axis=0)
     device = int(total.argmin())
     if np.isfinite(total[device]) and any(delay is not None for delay in problem.delays):
-        yield lambda: simulate(problem, np.full(problem.items, device, dtype=np.int64), order)
-
-
-def _reversed(problem: Problem) -> Problem:
-    edges = problem.edges
-    by = np.lexsort((edges.target, edges.source))
-    turned = Edges(edges.count, edges.target[by], edges.source[by], edges.kinds[by])
-    return Problem(
-        problem.cost,
-        turned,
-        problem.nbytes[by],
-        problem.kind,
-        problem.bandwidth.T.copy(),
-        problem.latency.T.copy(),
-        problem.pin,
-        problem.priority,
-    )
-
-
-def _shifted(problem: Problem, backwards: Problem, schedule: Schedule) -> Schedule:
-    """The schedule run from its end backwards, then forwards in the order that gives, while that makes it shorter."""
-    priority = inherited_priority(problem)
-    while True:
-        late = simulate(backwards, schedule.device, np.lexsort((-schedule.rank, -schedule.finish)))
-        order = np.lexsort((schedule.rank, late.makespan - late.finish, -priority)).astype(np.int64)
-        shifted = simulate(problem, schedule.device, order)
-        if not shifted.makespan < schedule.makespan * (1 - 1e-9):
-            return schedule
-        schedule = shifted
+        yield _RUN, lambda: simulate(problem, np.full(problem.items, device, dtype=np.int64), order)

@@ -11,28 +11,31 @@ from plait.scheduler.policies.rank import inherited_priority
 
 def arrivals(problem: Problem, item: int, finish: list[float], device: list[int]) -> list[float]:
     """When all that ``item`` needs would be on each device; ``finish`` and ``device`` of its predecessors are set."""
-    devices = problem.devices
-    delays = problem.delays
+    devices, delays, memories = problem.devices, problem.delays, problem.memories
     ready = [0.0] * devices
     for before, edge in problem.predecessors[item]:
         done, delay = finish[before], delays[edge]
         if delay is None:
-            for there in range(devices):
+            for there in memories:
                 if done > ready[there]:  # noqa: PLR1730  (max() is three times as slow here)
                     ready[there] = done
             continue
         row = device[before] * devices
-        for there in range(devices):
+        for there in memories:
             when = done + delay[row + there]
             if when > ready[there]:  # noqa: PLR1730
                 ready[there] = when
-    return ready
+    return ready if len(memories) == devices else [ready[first] for first in problem.memory]
 
 
 class Gaps:
-    """When each of some devices is taken: intervals, ascending and apart; adjoining ones are kept as one."""
+    """When each of some devices is taken: intervals, ascending and apart; adjoining ones are kept as one.
 
-    def __init__(self, devices: int) -> None:
+    Of the gaps between them, ``looked_at`` are tried before what is behind all of them; None for every one.
+    """
+
+    def __init__(self, devices: int, looked_at: int | None = None) -> None:
+        self._looked_at = looked_at
         self._begins: list[list[float]] = [[] for _ in range(devices)]
         self._ends: list[list[float]] = [[] for _ in range(devices)]
 
@@ -40,11 +43,13 @@ class Gaps:
         """The earliest start from ``ready`` on at which the device is free for ``cost`` seconds."""
         begins, ends = self._begins[device], self._ends[device]
         begin = ready
-        for k in range(bisect_right(ends, ready), len(begins)):
+        first = bisect_right(ends, ready)
+        until = len(begins) if self._looked_at is None else min(len(begins), first + self._looked_at)
+        for k in range(first, until):
             if begin + cost <= begins[k]:
-                break
+                return begin
             begin = max(begin, ends[k])
-        return begin
+        return max(begin, ends[-1]) if until < len(begins) else begin
 
     def occupy(self, device: int, begin: float, end: float) -> None:
         """Take the device from ``begin`` to ``end``, which must be free."""
@@ -71,15 +76,20 @@ def insert(problem: Problem, order: IntArray) -> Schedule:
     IEEE TPDS 2002). The schedule's order is that of the starts, the user's priorities first.
     """
     items = problem.items
-    seconds, allowed = problem.seconds_lists, problem.allowed
+    seconds, allowed, alike = problem.seconds_lists, problem.allowed, problem.alike
     start, finish, device = [0.0] * items, [0.0] * items, [0] * items
     gaps = Gaps(problem.devices)
     for item in order.tolist():
         ready = arrivals(problem, item, finish, device)
         best_end, best_start, best = np.inf, 0.0, -1
+        served = -1
         for there in allowed[item]:
+            if alike[there] == served:
+                continue
             cost = seconds[item][there]
             begin = gaps.earliest(there, ready[there], cost)
+            if begin <= ready[there]:
+                served = alike[there]  # no device like this one begins sooner
             if begin + cost < best_end:
                 best_end, best_start, best = begin + cost, begin, there
         start[item], finish[item], device[item] = best_start, best_end, best

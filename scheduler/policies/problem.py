@@ -148,6 +148,39 @@ class Problem:
         return order
 
     @cached_property
+    def memory(self) -> list[int]:
+        """Per device, the first device that is as near as itself to it and to every other: they share a memory."""
+        found: list[int] = []
+        for device in range(self.devices):
+            others = np.arange(self.devices) != device
+            for first in sorted(set(found)):
+                rest = others & (np.arange(self.devices) != first)
+                near = (
+                    (a[first, device], a[device, first]) == (own, own)
+                    and (a[first, rest] == a[device, rest]).all()
+                    and (a[rest, first] == a[rest, device]).all()
+                    for a, own in ((self.bandwidth, np.inf), (self.latency, 0.0))
+                )
+                if all(near):
+                    found.append(first)
+                    break
+            else:
+                found.append(device)
+        return found
+
+    @cached_property
+    def memories(self) -> list[int]:
+        """The devices that stand for a memory each: the first that uses it."""
+        return sorted(set(self.memory))
+
+    @cached_property
+    def alike(self) -> list[int]:
+        """Per device, a number that devices of one kind and memory have in common."""
+        known: dict[tuple[int, int], int] = {}
+        pairs = zip(self.kind.tolist(), self.memory, strict=True)
+        return [known.setdefault(pair, len(known)) for pair in pairs]
+
+    @cached_property
     def delays(self) -> list[tuple[float, ...] | None]:
         """Per edge, the seconds it takes from device a to b at ``[a * devices + b]``; None if that is 0 for all."""
         with np.errstate(divide="ignore"):

@@ -1,5 +1,6 @@
 """Bounds on machines of several kinds: known values, each other, and what is said without SciPy."""
 
+import itertools
 import sys
 
 import numpy as np
@@ -77,6 +78,53 @@ def test_the_linear_program_sees_what_path_and_area_do_not():
     assert path_bound(graph, cost).seconds == 3.0
     assert area_bound(cost, [2]) == pytest.approx(3.0)
     assert linear_bound(graph, cost, [2]) == pytest.approx(4.0, rel=1e-5)
+
+
+@st.composite
+def small(draw):
+    """Four items at most on two kinds of devices: costs, pairs and counts of devices."""
+    items = draw(st.integers(1, 4))
+    seconds = st.sampled_from([0.5, 1.0, 2.0, 3.0, 7.0])
+    cost = [[draw(seconds), draw(seconds | st.just(np.inf))] for _ in range(items)]
+    pairs = [(a, b) for a in range(items) for b in range(a + 1, items)]
+    chosen = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    return cost, chosen, [draw(st.integers(1, 2)), draw(st.integers(1, 2))]
+
+
+def shortest(cost, pairs, count):
+    """The least makespan of all orders and placements."""
+    kind = [0] * count[0] + [1] * count[1]
+    best = np.inf
+    for order in itertools.permutations(range(len(cost))):
+        if any(order.index(a) > order.index(b) for a, b in pairs):
+            continue
+        for device in itertools.product(range(len(kind)), repeat=len(cost)):
+            free, end = [0.0] * len(kind), [0.0] * len(cost)
+            for item in order:
+                there = device[item]
+                begin = max([free[there], *(end[a] for a, b in pairs if b == item)])
+                end[item] = free[there] = begin + cost[item][kind[there]]
+            best = min(best, max(end))
+    return best
+
+
+@given(small())
+@settings(max_examples=80, deadline=None)
+def test_no_bound_is_above_the_shortest_schedule(case):
+    cost, pairs, count = case
+    least = shortest(cost, pairs, count) * (1 + 1e-9)
+    graph = edges(len(cost), *pairs)
+    assert path_bound(graph, cost).seconds <= least
+    assert area_bound(cost, count) <= least
+    assert linear_bound(graph, cost, count) <= least
+
+
+def test_the_end_of_a_schedule_is_looked_at_closely():
+    """Many items at once and a chain of long ones behind them: only windows of few items see that devices idle."""
+    chain = [(k, k + 1) for k in range(200, 203)]
+    graph = edges(204, *((k, 200) for k in range(200)), *chain)
+    cost = np.r_[np.ones(200), np.full(4, 10.0)][:, None]
+    assert linear_bound(graph, cost, [4]) == pytest.approx(50.0 + 40.0, rel=1e-5)
 
 
 def test_large_graphs_share_variables_and_stay_below():

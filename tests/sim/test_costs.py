@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import plait
 import pytest
 from plait.devices.sim import DeviceModel, HostModel, LinkModel, Machine
+from plait.graph import Edges
 from plait.scheduler.machine_costs import ItemTimes
 from plait.scheduler.policies.cost_model import CostModel
 from plait.scheduler.simulate import simulate
+from plait.scheduler.trace import RECORD, Trace
 
 PLAIN = Machine(
     "plain",
@@ -130,3 +133,32 @@ def test_a_recorded_run_gives_the_costs_of_the_next(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[]")
     with pytest.raises(plait.PlaitError):
         ItemTimes.from_file(tmp_path / "other.json")
+
+
+def test_what_lies_between_items_is_learnt() -> None:
+    """A chain of items of 2 ms, each begun 1 ms late: simulated with what its trace tells, it takes as long."""
+    ms = 10**6
+    trace = made_trace([(k, 0, 3 * k * ms + ms, 3 * (k + 1) * ms) for k in range(5)], [(k, k + 1) for k in range(4)])
+    times = ItemTimes.from_trace(trace)
+    assert times.gap_s == pytest.approx(1e-3)
+    graph = plait.Graph("chain")
+    value = graph.input("x", (10,), "float64")
+    for k in range(5):
+        value = graph.options(name=f"work#{k}").call(nothing, value)
+    graph.output("y", value)
+    again = Machine("again", HostModel(workers=2, overhead_s=times.gap_s), (), ())
+    assert simulate(graph, plait.machine(again, dry=True, costs=times)).makespan_s == pytest.approx(15e-3)
+
+
+def test_time_in_which_nothing_is_ready_is_no_gap() -> None:
+    trace = made_trace([(0, 0, 0, 10), (1, 1, 2, 4), (2, 1, 13, 20)], [(0, 2), (1, 2)])
+    assert ItemTimes.from_trace(trace).gap_s == pytest.approx((0 + 2 + 3) / 3 / 1e9)
+
+
+def made_trace(rows: list[tuple[int, int, int, int]], waits: list[tuple[int, int]]) -> Trace:
+    """Of items on two compute streams of the host: (item, stream, start, end), and what waits for what."""
+    records = np.array([(item, stream, 0, start, end) for item, stream, start, end in rows], RECORD)
+    names = tuple(f"work#{item}" for item in range(len(rows)))
+    before, after = zip(*waits, strict=True)
+    edges = Edges.of(len(rows), before, after)
+    return Trace(records, ("host/compute:0", "host/compute:1"), "host", names, max(r[3] for r in rows), edges=edges)

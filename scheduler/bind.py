@@ -9,32 +9,23 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-from plait.errors import WorkError
 from plait.graph.access import Uses
 from plait.graph.buffer import Access, Buffer, BufferSlice
 from plait.graph.hazards import READ, UPDATE
 from plait.graph.item import CALL, COPY, WorkItem
 from plait.graph.program import Program
-from plait.scheduler.containers import leaves, rebuilt
-from plait.scheduler.expand import Transfer
+from plait.scheduler.aliasing import unshared
+from plait.scheduler.attempts import Attempts
 
 Values = list[Any]
 Getter = Callable[[Values], Any]
-
-
-class Attempts(Exception):
-    """All attempts of an item failed; carries one exception per attempt, oldest first."""
-
-    def __init__(self, causes: list[Exception]) -> None:
-        super().__init__(f"{len(causes)} attempts failed")
-        self.causes = causes
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +192,7 @@ class Packed:
     def keep(self, values: Values, args: list[Any], kwargs: dict[str, Any], result: Any) -> None:
         """Store the result under the item's outputs; a wrong number of outputs is an error that says both numbers."""
         if self.guarded:
-            result = _unshared(result, [*args, *kwargs.values()])
+            result = unshared(result, [*args, *kwargs.values()])
         if not self.outputs:
             return
         parts = [result] if len(self.outputs) == 1 else _parts(result)
@@ -236,61 +227,6 @@ def _nothing() -> None:
 
 def _fill(target: Any, value: Any) -> None:
     target[...] = value
-
-
-def _unshared(result: Any, args: list[Any]) -> Any:
-    """The result with copies of the arrays in it that share memory with an array among the arguments."""
-    given = [array for arg in args for array in _arrays(arg)]
-
-    def shares(array: Any) -> bool:
-        return any(_shares(array, other) for other in given)
-
-    def own(value: Any) -> Any:
-        parts = _parts_of(value)
-        if (not _is_array(value) or not shares(value)) and not any(map(shares, _arrays(list(parts.values())))):
-            return value
-        made = copy.copy(value) if parts else value.copy()
-        for key, part in parts.items():
-            if isinstance(made, np.ndarray):
-                made[key] = rebuilt(part, own)
-            else:
-                object.__setattr__(made, key, rebuilt(part, own))  # also where it is frozen
-        return made
-
-    return rebuilt(result, own) if any(map(shares, _arrays(result))) else result
-
-
-def _arrays(value: Any) -> Iterator[Any]:
-    """The arrays in a value, also those in dataclasses and in arrays of objects."""
-    for part in leaves(value):
-        if _is_array(part):
-            yield part
-        for inner in _parts_of(part).values():
-            yield from _arrays(inner)
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__")
-
-
-def _parts_of(value: Any) -> dict[Any, Any]:
-    """The values in a dataclass by field, in an array of objects by index."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: getattr(value, each.name) for each in fields(value) if hasattr(value, each.name)}
-    if isinstance(value, np.ndarray) and value.dtype == object:
-        return dict(np.ndenumerate(value))
-    return {}
-
-
-def _shares(result: Any, array: Any) -> bool:
-    if isinstance(array, np.ndarray):
-        return isinstance(result, np.ndarray) and bool(np.may_share_memory(result, array))
-    return _allocation(result) is not None and _allocation(result) is _allocation(array)
-
-
-def _allocation(array: Any) -> Any:
-    """What a device array's bytes were allocated as: the same object for all views of them."""
-    return getattr(getattr(array, "data", None), "mem", None)
 
 
 def _argument(arg: Any, place: Place) -> Getter:
@@ -358,22 +294,3 @@ def _holds_buffers(arg: Any, literals: Mapping[int, int]) -> bool:
             seen.add(id(part))
             stack.extend(part.values() if isinstance(part, dict) else part)
     return False
-
-
-def work_error(
-    item: WorkItem | Transfer, cause: BaseException, device: str | None, stream: str | None, inputs: Sequence[str] = ()
-) -> WorkError:
-    """The WorkError of ``item``: one line that says where, with the original exception as the cause."""
-    causes = cause.causes if isinstance(cause, Attempts) else [cause]
-    last = causes[-1]
-    attempts = f" after {len(causes)} attempts" if len(causes) > 1 else ""
-    place = f" on stream {stream}" if stream else ""
-    return WorkError(
-        f"item {item.name!r} failed{attempts}{place}: {type(last).__name__}: {last} (recorded at {item.site})",
-        item=item.name,
-        device=device,
-        stream=stream,
-        site=item.site,
-        causes=causes,
-        inputs=inputs,
-    )

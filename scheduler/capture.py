@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from plait.devices import Segment, Step, cupy
@@ -14,9 +15,12 @@ from plait.graph.buffer import Buffer
 from plait.graph.hazards import WRITE
 from plait.graph.options import Options
 from plait.scheduler.bind import Values
-from plait.scheduler.device_plan import LAUNCH, device_part
+from plait.scheduler.device_plan import device_part
 from plait.scheduler.expand import SegmentItem, Transfer
-from plait.scheduler.plan import Plan, rearranged
+from plait.scheduler.kinds import LAUNCH
+
+if TYPE_CHECKING:
+    from plait.scheduler.plan import Plan
 
 
 def capture_plan(plan: Plan) -> Plan:
@@ -115,7 +119,7 @@ def _contracted(plan: Plan, groups: list[list[int]]) -> Plan:
     output_positions = {
         name: sorted({to_new[writer] for writer in writers}) for name, writers in plan.output_positions.items()
     }
-    return rearranged(
+    return replace(
         plan,
         work=tuple(work),
         edges=waits,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from plait.errors import PlanError
 from plait.graph.analysis import critical_path
-from plait.scheduler.plan import COMPUTE
+from plait.scheduler.kinds import COMPUTE
 from plait.scheduler.report import format_seconds
 
 if TYPE_CHECKING:

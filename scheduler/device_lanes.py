@@ -19,9 +19,10 @@ from plait.devices import LaunchQueue, Mark
 from plait.errors import DeviceLost, OutOfMemory
 from plait.scheduler.clock import Clock
 from plait.scheduler.crossing import begin_out, owned, transferred
-from plait.scheduler.device_plan import IN, LAUNCH, LOOP, OUT, stream_name, transfer_call
+from plait.scheduler.device_plan import stream_name, transfer_call
 from plait.scheduler.expand import Transfer
 from plait.scheduler.holders import with_holders
+from plait.scheduler.kinds import IN, LAUNCH, LOOP, OUT
 from plait.scheduler.lane_failure import LaneFailed, abandon, fail_runs, recount
 from plait.scheduler.shared_constants import SharedConstants, is_shareable
 

@@ -11,15 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from plait.graph import CALL, Edges, WorkItem
 from plait.scheduler.expand import HOST, Expansion, Transfer
+from plait.scheduler.kinds import IN, LAUNCH, OUT, ROLE_WORDS
 from plait.scheduler.rows import Rows, flat
 
 if TYPE_CHECKING:
     from plait.scheduler.plan import Plan
-
-# What a device item needs to start is a lane of its device: kind 3 * place + role.
-LAUNCH, IN, OUT = 0, 1, 2
-LOOP = 2  # of the host's kinds: what the trio loop awaits
-ROLE_WORDS = ("compute", "in", "out")
 
 IntArray = npt.NDArray[np.int64]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plait.scheduler.device_plan import LAUNCH, OUT
 from plait.scheduler.expand import SegmentItem
+from plait.scheduler.kinds import LAUNCH, OUT
 
 if TYPE_CHECKING:
     from plait.scheduler.plan import Plan

@@ -12,7 +12,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from plait.errors import PlaitError
-from plait.scheduler.plan import COMPUTE, COPY, LOOP
+from plait.scheduler.kinds import COMPUTE, COPY, LOOP
 from plait.scheduler.seeing.logs import log
 from plait.scheduler.seeing.nesting import lane_position
 from plait.scheduler.state import FAILED, RUNNING, RunState

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from plait.devices import HostStream, usable_cores
 from plait.scheduler.device_lanes import DeviceLanes
-from plait.scheduler.device_plan import ROLE_WORDS
+from plait.scheduler.kinds import COMPUTE, COPY, LOOP, ROLE_WORDS
 from plait.scheduler.lane_failure import lane_failed
 from plait.scheduler.memory.holding import prepared, value_for_caller
-from plait.scheduler.plan import COMPUTE, COPY, LOOP
 from plait.scheduler.seeing.nesting import CURRENT
 from plait.scheduler.state import SKIPPED, RunState
 from plait.scheduler.straight import run_straight
+from plait.scheduler.watching import Watching, progress, watch
 
 if TYPE_CHECKING:
     from plait.devices import GpuDevice
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 COARSE_NS = 20_000  # an item this long pays for waking another thread
 SLICE_NS = 2_000_000  # a run keeps a lane this long while another of its urgency waits
-LOOK_S, LOOK_LONGEST_S = 200e-6, 5e-3  # how often a watching lane looks whether the serving one is stuck
 
 
 class Lane:
@@ -75,11 +74,8 @@ class Dispatcher:
         self.runs: set[RunState] = set()
         self._with_deadline = 0  # of the runs
         self._sequence = 0
-        self._bell = threading.Lock()  # rung to turn the watching lane into a serving one; guards nothing
-        self._bell.acquire()
-        self._watcher: Lane | None = None
-        self._rung = False
-        self._serving = [0, 0, 0]
+        self._watching = Watching()
+        self.serving = [0, 0, 0]  # per kind, the lanes that serve a run now
         self._crowded = False
         self._cores = usable_cores()
         self._devices: DeviceLanes | None = None
@@ -102,7 +98,7 @@ class Dispatcher:
             self._devices = self.lanes_of_devices(self, devices, names)
             self.lanes += lanes
             self._queues += [[] for _ in lanes]
-            self._serving += [0] * len(lanes)
+            self.serving += [0] * len(lanes)
 
     def recycle(self, state: RunState) -> None:
         """Let the next run have what this one, which is over, needed of the devices."""
@@ -177,9 +173,7 @@ class Dispatcher:
         """Call ``closed`` once no lane is at work, on any thread; every run must be over."""
         with self.lock:
             self._closing = closed
-            if self._watcher is not None and not self._rung:
-                self._rung = True
-                self._bell.release()
+            self._watching.ring()
             self._lane_idle()
 
     # ---- under the lock ---------------------------------------------------------------------------------------
@@ -193,16 +187,14 @@ class Dispatcher:
                 state.queued[kind] = True
                 self._sequence += 1
                 heappush(self._queues[kind], (-state.priority, state.turn(kind), self._sequence, state))
-            if kind != COMPUTE or not joining or not self._serving[COMPUTE] or state.grain_ns >= COARSE_NS:
+            if kind != COMPUTE or not joining or not self.serving[COMPUTE] or state.grain_ns >= COARSE_NS:
                 self._wake(kind)
-            elif self._watcher is None:
+            elif self._watching.lane is None:
                 self._watch_with_idle_lane()
 
     def _wake(self, kind: int) -> None:
-        if kind == COMPUTE and self._watcher is not None:
-            if not self._rung:
-                self._rung = True
-                self._bell.release()
+        if kind == COMPUTE and self._watching.lane is not None:
+            self._watching.ring()
             return
         for lane in self.lanes:
             if lane.kind == kind and not lane.busy:
@@ -221,16 +213,16 @@ class Dispatcher:
         for lane in self.lanes:
             if lane.kind == COMPUTE and not lane.busy:
                 lane.busy = lane.retired = True
-                self._watcher = lane
+                self._watching.lane = lane
                 self._start(lane)
                 return
 
     def _worth_watching(self, lane: Lane) -> bool:
-        return self._watcher is None and self._cores > 1 and not lane.stream.contended and bool(self._progress())
+        return self._watching.lane is None and self._cores > 1 and not lane.stream.contended and bool(progress(self))
 
     def _lane_idle(self) -> None:
         if not any(lane.entered for lane in self.lanes if lane.kind == COMPUTE):
-            self._set_crowded(False)
+            self.set_crowded(False)
         if self._closing is not None and not any(lane.entered for lane in self.lanes):
             closing, self._closing = self._closing, None
             closing()
@@ -299,16 +291,15 @@ class Dispatcher:
 
     def _lane_failed(self, lane: Lane, error: BaseException) -> None:
         """The runs that the lane could serve fail, and it is as if it had come to its end."""
-        if self._watcher is lane:
-            self._bell.acquire(blocking=False)
-            self._rung, self._watcher = False, None
+        if self._watching.lane is lane:
+            self._watching.end()
         lane.busy = lane.entered = lane.retired = False
         lane_failed(self, lane, error)
         if self._devices is not None and lane.kind > LOOP:
             self._devices.lane_failed(lane, error)
         lane.since_ns, lane.state, lane.position = 0, None, -1
-        for kind in range(len(self._serving)):
-            self._serving[kind] = sum(each.kind == kind and each.state is not None for each in self.lanes)
+        for kind in range(len(self.serving)):
+            self.serving[kind] = sum(each.kind == kind and each.state is not None for each in self.lanes)
         self._lane_idle()
 
     def _serve_lane(self, lane: Lane) -> None:
@@ -317,7 +308,7 @@ class Dispatcher:
         lane.entered = True
         while True:
             if lane.retired:
-                self._watch(lane)
+                watch(self, self._watching, lane)
             if lane.stream.contended and perf_counter_ns() - entered > SLICE_NS:
                 lane.entered = False
                 lane.stream.enqueue(self._lane_main, lane)  # behind those that wait for a worker
@@ -331,9 +322,9 @@ class Dispatcher:
                 self._lane_idle()
                 return
             lane.state, lane.position = state, -1
-            self._serving[kind] += 1
-            if self._serving[COMPUTE] > 1:
-                self._set_crowded(True)
+            self.serving[kind] += 1
+            if self.serving[COMPUTE] > 1:
+                self.set_crowded(True)
             began = perf_counter_ns()
             if not state.prepared:
                 self._prepare(lane, state)
@@ -348,12 +339,12 @@ class Dispatcher:
             lane.since_ns = 0
             lane.state = None
             state.vtime += perf_counter_ns() - began
-            self._serving[kind] -= 1
+            self.serving[kind] -= 1
             self.announce(state, joining=False)
             self.after(state)
             self.settle_memory()
 
-    def _set_crowded(self, crowded: bool) -> None:
+    def set_crowded(self, crowded: bool) -> None:
         """Say when lanes begin to serve side by side, and when one has been left alone."""
         if crowded != self._crowded:
             self._crowded = crowded
@@ -363,7 +354,7 @@ class Dispatcher:
         state.owned = True
         state.attention = state.stopping
         try:
-            if self._watcher is None and not state.plan.chain:
+            if self._watching.lane is None and not state.plan.chain:
                 self._watch_with_idle_lane()
             self._run_straight(lane, state)
         finally:
@@ -562,51 +553,6 @@ class Dispatcher:
                 break
             if served & 31 == 0 and state.grain_ns < COARSE_NS // 4 and state.demote():
                 break
-            if served & 31 == 0 and kind == COMPUTE and self._serving[COMPUTE] > 1 and state.grain_ns < COARSE_NS // 2:
-                lane.retired = self._watcher is None
+            if served & 31 == 0 and kind == COMPUTE and self.serving[COMPUTE] > 1 and state.grain_ns < COARSE_NS // 2:
+                lane.retired = self._watching.lane is None
                 break
-
-    # ---- the watching lane ------------------------------------------------------------------------------------
-
-    def _watch(self, lane: Lane) -> None:
-        """Wait, without work, until rung or until a serving lane is stuck in a long item while others could run."""
-        lane.retired = False
-        self._watcher = lane
-        timeout = LOOK_S
-        seen = self._progress()
-        while seen and not self._rung:
-            self.lock.release()
-            try:
-                self._bell.acquire(timeout=timeout)
-            finally:
-                self.lock.acquire()
-            if self._rung or lane.stream.contended:
-                break
-            now = self._progress()
-            if seen & now and self._split_stuck(seen & now):
-                break
-            seen = now
-            if timeout == LOOK_LONGEST_S and self._serving[COMPUTE] == 1:
-                self._set_crowded(False)
-            timeout = min(2 * timeout, LOOK_LONGEST_S)
-        self._bell.acquire(blocking=False)
-        self._rung = False
-        self._watcher = None
-
-    def _progress(self) -> set[tuple[object, int]]:
-        """A mark per serving compute lane or straight run that changes whenever an item of it ends."""
-        marks: set[tuple[object, int]] = {
-            (state, state.cursor) for state in self.runs if state.straight and state.owned
-        }
-        marks.update(
-            (lane, lane.since_ns) for lane in self.lanes if lane.kind == COMPUTE and lane.busy and lane.since_ns
-        )
-        return marks
-
-    def _split_stuck(self, stuck: set[tuple[object, int]]) -> bool:
-        """Make what a stuck lane holds back available; whether there is anything to take over."""
-        for mark, _ in stuck:
-            if isinstance(mark, RunState) and mark.straight and not mark.plan.chain:
-                mark.promote()
-                self.announce(mark, joining=False)
-        return any(state.has_work(COMPUTE) for state in self.runs)

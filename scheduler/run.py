@@ -11,7 +11,8 @@ import numpy as np
 import trio
 from plait.errors import PlaitError, RunCancelled, RunFailed, WorkError
 from plait.graph import Buffer, BufferSlice
-from plait.scheduler.bind import Attempts, Packed, work_error
+from plait.scheduler.attempts import Attempts, work_error
+from plait.scheduler.bind import Packed
 from plait.scheduler.lane_failure import LaneFailed
 from plait.scheduler.memory import SpaceUse
 from plait.scheduler.plan import Plan

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import os
 from array import array
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,24 +16,25 @@ from weakref import WeakKeyDictionary
 import networkx as nx
 import trio
 from plait.devices import HOST, Device, HostDevice, bounded_blas, usable_cores
-from plait.devices import device as find_device
 from plait.devices import devices as all_devices
-from plait.devices.sim import Machine, SimDevice, SimHost, Simulation
+from plait.devices.sim import SimHost, Simulation
 from plait.errors import PlaitError, PlanError
 from plait.graph import Graph, Program
+from plait.scheduler.collector import collector_paused
+from plait.scheduler.compile import compile_plan
 from plait.scheduler.costing import asks_for_devices, by_option
 from plait.scheduler.deadline import check_deadline
 from plait.scheduler.deferred import Sized
 from plait.scheduler.inputs import checked_inputs
 from plait.scheduler.lanes import COARSE_NS, Dispatcher
 from plait.scheduler.learn import learn
-from plait.scheduler.machine_costs import PlannedCosts, cost_function
-from plait.scheduler.memory import Arbiter, MemoryLimit, SpaceUse, checked_limits
+from plait.scheduler.machine_costs import PlannedCosts
+from plait.scheduler.memory import Arbiter, SpaceUse
 from plait.scheduler.memory.lease import Lease, leased
 from plait.scheduler.memory.usage import check_working_sets
 from plait.scheduler.place import Places
-from plait.scheduler.plan import Plan, collector_paused, compile_plan
-from plait.scheduler.policies import Policy, find
+from plait.scheduler.plan import Plan
+from plait.scheduler.policies import Policy
 from plait.scheduler.policies.cost_model import CostModel
 from plait.scheduler.run import Outputs, Run
 from plait.scheduler.seeing.observe import Observer
@@ -180,7 +180,7 @@ class Scheduler:
         if self.simulation is not None:
             given = self._simulated_inputs(plan, given, debug)
         bound, donated = checked_inputs(plan.program, given)
-        isolate, synchronous = _checked_on_error(on_error or self._on_error) == "isolate", _checked_debug(debug)
+        isolate, synchronous = checked_on_error(on_error or self._on_error) == "isolate", _checked_debug(debug)
         with self.dispatcher.lock if self.dispatcher.memory is not None else contextlib.nullcontext():
             state = RunState(
                 plan,
@@ -336,93 +336,8 @@ class Scheduler:
                 raise run._error
 
 
-@asynccontextmanager
-async def open_scheduler(
-    *,
-    devices: str | Device | Machine | Iterable[str | Device] = "all",
-    streams: int = 4,
-    policy: str | Policy = "critical-path",
-    memory_limit: MemoryLimit = None,
-    on_error: str = "stop",
-    trace: bool = True,
-    stall_after: float | None = None,
-    telemetry: bool | str = False,
-    ranges: bool = False,
-    costs: CostModel | str | os.PathLike[str] | None = None,
-) -> AsyncIterator[Scheduler]:
-    """A scheduler over ``devices`` ("all", a name, or several) with ``streams`` compute streams on each.
-
-    ``devices`` may also be a simulated machine (``plait.machine``): runs then take virtual time, which is that of a
-    ``trio.testing.MockClock`` if trio runs under one.
-    ``costs`` is what items took before, or a JSON file of that: it is asked for the cost of items that give none and
-    learns from every traced run; a file is written when the scheduler closes.
-
-    ``memory_limit``: the most bytes (an int) or the largest fraction of a device's memory (a float) that runs may hold,
-    for each GPU, or for the host where there is no other device; or a mapping from device names to such. The caller's
-    own arrays do not count. Items for which there is no room wait, and what is not in use is moved away: from a device
-    to the host, from the host to a file.
-
-    ``stall_after``: a run in which nothing has happened for so many seconds says once what it waits for, in the log
-    ``plait.scheduler`` or else on standard error. ``telemetry``: metrics and a span for each run by OpenTelemetry's
-    API; "items" for a span for each item too. ``ranges``: device items are named in the vendor's tools (NVTX, ROCTX)
-    while they are enqueued.
-
-    Leaving the block waits for the runs that are under way; leaving it by an error or a cancel stops them. Either way
-    nothing of them is left running. A run that failed and was never awaited raises its RunFailed here.
-    """
-    if not isinstance(streams, int) or isinstance(streams, bool) or not 1 <= streams <= 250:
-        raise PlanError(f"streams must be an integer from 1 to 250, not {streams!r}")
-    find(policy)
-    _checked_on_error(on_error)
-    simulation = Simulation(devices) if isinstance(devices, Machine) else None
-    if simulation is not None:
-        cost_function(simulation.machine.costs)  # a wrong one should fail here
-        if costs is not None:
-            raise PlanError("what items take on a simulated machine comes with it: plait.machine(..., costs=...)")
-    chosen = _chosen(devices) if simulation is None else simulation.devices
-    model = costs if costs is None or isinstance(costs, CostModel) else CostModel.load(costs)
-    observer = Observer(stall_after, telemetry)
-    limits = None
-    if memory_limit is not None:
-        chosen = all_devices() if chosen is None else chosen
-        limits = checked_limits(memory_limit, chosen, Places(chosen).names)
-        if simulation is not None and limits[0] is not None:
-            raise PlanError("a simulated host has nowhere to move to: give memory_limit for its devices")
-    failure: BaseException | None = None
-    async with trio.open_nursery() as nursery:
-        scheduler = Scheduler(
-            chosen, streams, policy, on_error, trace, nursery, limits, observer, ranges, model, simulation
-        )
-        try:
-            yield scheduler
-        except BaseException as error:
-            failure = error
-            nursery.cancel_scope.cancel()
-    await scheduler._close()
-    if model is not None and not isinstance(costs, CostModel | None) and trace:
-        with contextlib.nullcontext() if failure is None else contextlib.suppress(OSError):  # the first error counts
-            model.save(costs)
-    if failure is not None:
-        raise failure
-    scheduler._raise_unseen()
-
-
-def _chosen(devices: str | Device | Machine | Iterable[str | Device]) -> tuple[Device, ...] | None:
-    assert not isinstance(devices, Machine)
-    if isinstance(devices, str) and devices.lower() == "all":
-        return None
-    wanted = [devices] if isinstance(devices, str | Device) else list(devices)
-    found = tuple(find_device(each) if isinstance(each, str) else each for each in wanted)
-    for device in found:
-        if isinstance(device, SimDevice):
-            raise PlanError(
-                f"{device.name} is simulated and runs nothing beside real devices: open the scheduler with "
-                "devices=plait.machine(...)"
-            )
-    return found
-
-
-def _checked_on_error(on_error: str) -> str:
+def checked_on_error(on_error: str) -> str:
+    """``on_error`` itself; PlanError if it is no known way to go on after a failure."""
     if on_error not in _ON_ERROR:
         raise PlanError(f"on_error must be one of {', '.join(map(repr, _ON_ERROR))}, not {on_error!r}")
     return on_error
@@ -432,8 +347,3 @@ def _checked_debug(debug: str | None) -> bool:
     if debug not in (None, "synchronous"):
         raise PlanError(f"debug must be 'synchronous' or None, not {debug!r}")
     return debug is not None
-
-
-def default_streams() -> int:
-    """Compute streams for ``plait.run``: one for each core this process may use, at most 8."""
-    return max(1, min(8, usable_cores()))

@@ -8,9 +8,9 @@ from typing import Any
 import trio
 from plait.devices.sim import Machine
 from plait.graph import Graph
+from plait.scheduler.opening import open_scheduler
 from plait.scheduler.report import Report
 from plait.scheduler.run import Outputs, Run
-from plait.scheduler.scheduler import open_scheduler
 from plait.scheduler.simulated import SimulatedReport, simulated_report
 from plait.scheduler.trace import Trace
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from plait.devices.sim import Simulation
 from plait.graph.analysis import critical_path
-from plait.scheduler.device_plan import IN, LAUNCH, OUT
 from plait.scheduler.estimates import Estimates
 from plait.scheduler.expand import HOST, Transfer
+from plait.scheduler.kinds import IN, LAUNCH, OUT
 from plait.scheduler.machine_costs import Costs
 from plait.scheduler.report import hidden as copies_hidden
 from plait.scheduler.seeing.units import format_bytes, format_seconds

@@ -20,12 +20,13 @@ from plait.graph import BUFFER, INPUT
 from plait.scheduler.bind import Values
 from plait.scheduler.containers import leaves
 from plait.scheduler.flight import Flight
-from plait.scheduler.plan import COMPUTE, COPY, LOOP, Plan
+from plait.scheduler.kinds import COMPUTE, COPY, LOOP
 from plait.scheduler.seeing.failed_inputs import describe_inputs
 from plait.scheduler.seeing.nesting import parent_item
 
 if TYPE_CHECKING:
     from plait.scheduler.memory import Arbiter, Residency
+    from plait.scheduler.plan import Plan
 
 WAITING, RUNNING, DONE, FAILED, SKIPPED = 0, 1, 2, 3, 4
 MOST_DEMOTIONS = 4

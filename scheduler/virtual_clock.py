@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 from plait.devices.sim import Simulation
-from plait.scheduler.plan import collector_paused
+from plait.scheduler.collector import collector_paused
 
 _BURST = 4096  # calls between two looks at the loop, so that it can be interrupted
 

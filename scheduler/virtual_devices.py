@@ -16,8 +16,8 @@ from plait.scheduler.bind import Packed
 from plait.scheduler.containers import leaves
 from plait.scheduler.deferred import Cell, Sized, copied, resolved
 from plait.scheduler.device_lanes import DeviceLanes, Tail
-from plait.scheduler.device_plan import OUT as OUT_ROLE
 from plait.scheduler.expand import HOST, Transfer
+from plait.scheduler.kinds import OUT as OUT_ROLE
 from plait.scheduler.memory.backing import OnHost
 from plait.scheduler.memory.move import Move
 from plait.scheduler.state import FAILED, SKIPPED

@@ -17,12 +17,12 @@ from plait.devices.sim import FailedItem, Simulation
 from plait.graph import BUFFER
 from plait.scheduler.deferred import Cell, Sized
 from plait.scheduler.estimates import Estimates
+from plait.scheduler.kinds import COMPUTE, COPY, LOOP
 from plait.scheduler.lane_failure import LaneFailed, fail_runs, let_go
 from plait.scheduler.lanes import Dispatcher, Lane
 from plait.scheduler.machine_costs import Costs
 from plait.scheduler.memory.move import Move
 from plait.scheduler.memory.residency import Residency
-from plait.scheduler.plan import COMPUTE, COPY, LOOP
 from plait.scheduler.state import RunState
 from plait.scheduler.virtual_clock import Drive
 from plait.scheduler.virtual_devices import VirtualDeviceLanes

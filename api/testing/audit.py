@@ -8,8 +8,8 @@ from itertools import pairwise
 from plait.graph import BARRIER
 from plait.scheduler import Run, Scheduler
 from plait.scheduler.device_lanes import WINDOW
-from plait.scheduler.device_plan import LAUNCH
 from plait.scheduler.expand import HOST, Transfer
+from plait.scheduler.kinds import LAUNCH
 from plait.scheduler.state import DONE
 from plait.testing.checker import conflicts
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from plait.scheduler.plan import KIND_WORDS
+from plait.scheduler.kinds import KIND_WORDS
 from plait.scheduler.seeing.waits import CAUSES, Waits, find_waits
 from plait.scheduler.trace import Trace
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from plait.devices import usable_cores
 from plait.graph import BUFFER, COPY, FILL, WorkItem
 from plait.graph.graph import RECORDED_EVERY
-from plait.scheduler.device_plan import LAUNCH
 from plait.scheduler.expand import Transfer
+from plait.scheduler.kinds import LAUNCH
 from plait.scheduler.trace import DETAIL, HELD, RECORD, UNKNOWN, Limit, Trace
 
 if TYPE_CHECKING:

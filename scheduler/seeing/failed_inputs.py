@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from plait.graph import Access, Buffer, BufferSlice, WorkItem
 from plait.scheduler.bind import Values
 from plait.scheduler.containers import leaves
-from plait.scheduler.plan import Plan
+
+if TYPE_CHECKING:
+    from plait.scheduler.plan import Plan
 
 _SHORT = (int, float, complex, bool, str, bytes, type(None))
 _LONGEST = 40

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import PlaitError, PlanError, RunFailed
-from plait.scheduler.plan import KIND_WORDS
+from plait.scheduler.kinds import KIND_WORDS
 
 if TYPE_CHECKING:
     from plait.devices import Device

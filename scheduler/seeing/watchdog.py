@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 from plait.scheduler.explain import kind_word
-from plait.scheduler.plan import COMPUTE, COPY, LOOP
+from plait.scheduler.kinds import COMPUTE, COPY, LOOP
 from plait.scheduler.seeing.logs import is_heard, log
 from plait.scheduler.seeing.units import format_bytes, format_seconds
 from plait.scheduler.seeing.why import Node, causes, why

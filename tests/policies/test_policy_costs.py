@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plait import Graph, PlaitError
 from plait.devices import HOST, GpuDevice, library
-from plait.scheduler.plan import compile_plan
+from plait.scheduler.compile import compile_plan
 from plait.scheduler.policies.cost_model import KEPT, CostModel, size_class
 
 times = st.floats(1e-6, 1e3)

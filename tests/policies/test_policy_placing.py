@@ -8,9 +8,9 @@ import pytest
 import trio
 from plait import Graph, PlaitError, PlanError, write
 from plait.devices import HOST, GpuDevice
+from plait.scheduler.compile import compile_plan
 from plait.scheduler.expand import Transfer
 from plait.scheduler.links import links
-from plait.scheduler.plan import compile_plan
 from plait.scheduler.policies import POLICIES
 from plait.testing import check_plan, random_program
 

@@ -7,8 +7,8 @@ import pytest
 from plait import Graph, Kernel, PlanError, update, write
 from plait.devices import HOST, GpuDevice
 from plait.graph import Edges
+from plait.scheduler.compile import compile_plan
 from plait.scheduler.expand import Transfer, expand
-from plait.scheduler.plan import compile_plan
 from plait.testing import check_plan, random_program
 
 HOST_DEVICE = HOST.devices()[0]

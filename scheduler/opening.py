@@ -12,7 +12,7 @@ from plait.devices import Device, usable_cores
 from plait.devices import device as find_device
 from plait.devices import devices as all_devices
 from plait.devices.sim import Machine, SimDevice, Simulation
-from plait.errors import PlanError
+from plait.errors import PlaitError, PlanError
 from plait.scheduler.machine_costs import cost_function
 from plait.scheduler.memory import MemoryLimit, checked_limits
 from plait.scheduler.place import Places
@@ -56,6 +56,11 @@ async def open_scheduler(
     Leaving the block waits for the runs that are under way; leaving it by an error or a cancel stops them. Either way
     nothing of them is left running. A run that failed and was never awaited raises its RunFailed here.
     """
+    if not trio.lowlevel.in_trio_run():
+        raise PlaitError(
+            "open_scheduler needs a running trio loop: trio.run(main) from plain code; under asyncio, "
+            "await plait.run_async(graph, ...) for each run, or run trio in a thread of its own"
+        )
     if not isinstance(streams, int) or isinstance(streams, bool) or not 1 <= streams <= 250:
         raise PlanError(f"streams must be an integer from 1 to 250, not {streams!r}")
     find(policy)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import sys
 from array import array
 from collections import deque
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from numbers import Real
 from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,7 +20,7 @@ import trio
 from plait.devices import HOST, Device, HostDevice, bounded_blas, usable_cores
 from plait.devices import devices as all_devices
 from plait.devices.sim import SimHost, Simulation
-from plait.errors import PlaitError, PlanError
+from plait.errors import GraphError, PlaitError, PlanError
 from plait.graph import Graph, Program
 from plait.scheduler.collector import collector_paused
 from plait.scheduler.compile import compile_plan
@@ -161,10 +163,11 @@ class Scheduler:
         """
         if self._closed:
             raise PlaitError("this scheduler is closed: start runs inside its `async with` block")
-        if timeout is not None and not timeout > 0:
-            raise PlaitError(f"timeout must be a positive number of seconds, not {timeout!r}")
-        if deadline is not None and not 0 < deadline < math.inf:
-            raise PlaitError(f"deadline must be a positive number of seconds, not {deadline!r}")
+        if inputs is not None and not isinstance(inputs, Mapping):
+            raise GraphError(f"inputs come by keyword or in a mapping of their names, not as {type(inputs).__name__}")
+        for what, value, most in (("timeout", timeout, math.inf), ("deadline", deadline, sys.float_info.max)):
+            if value is not None and not (isinstance(value, Real) and 0 < value <= most):
+                raise PlaitError(f"{what} must be a positive number of seconds, not {value!r}")
         plan = runnable if isinstance(runnable, Plan) else self.compile(runnable)
         if plan.streams != (len(self._compute), len(self._copy)):
             raise PlanError("this plan was compiled for other streams: compile it with this scheduler")

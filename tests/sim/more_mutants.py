@@ -11,7 +11,7 @@ from unittest import mock
 from plait.devices.sim import device
 from plait.devices.sim.device import Tracker
 from plait.graph import Edges
-from plait.scheduler import expand, plan
+from plait.scheduler import compile, expand
 from plait.scheduler.device_lanes import DeviceLanes
 from plait.scheduler.device_plan import DevicePart
 from plait.scheduler.flight import Flight
@@ -27,7 +27,7 @@ from plait.scheduler.virtual_lanes import VirtualDispatcher
 @contextmanager
 def one_edge_dropped() -> Iterator[None]:
     """Of each plan a single wait between two streams is forgotten: the last one."""
-    make = plan.device_part
+    make = compile.device_part
 
     def fewer(items: Any, kinds: list[int], *rest: Any) -> DevicePart:
         part = make(items, kinds, *rest)
@@ -38,7 +38,7 @@ def one_edge_dropped() -> Iterator[None]:
                     return part
         return part
 
-    with mock.patch.object(plan, "device_part", fewer):
+    with mock.patch.object(compile, "device_part", fewer):
         yield
 
 
@@ -99,13 +99,13 @@ def an_input_taken_for_donated() -> Iterator[None]:
 @contextmanager
 def device_urgency_inverted() -> Iterator[None]:
     """An item that is called urgent gets a stream that is not."""
-    make = plan.device_part
+    make = compile.device_part
 
     def inverted(*args: Any) -> DevicePart:
         part = make(*args)
         return dataclasses.replace(part, priorities=[-each for each in part.priorities])
 
-    with mock.patch.object(plan, "device_part", inverted):
+    with mock.patch.object(compile, "device_part", inverted):
         yield
 
 

@@ -121,6 +121,8 @@ def _contracted(plan: Plan, groups: list[list[int]]) -> Plan:
     }
     return replace(
         plan,
+        straight=False,
+        chain=False,
         work=tuple(work),
         edges=waits,
         order=np.arange(len(nodes), dtype=np.int64),

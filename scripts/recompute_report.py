@@ -162,13 +162,17 @@ def peak(data: dict[str, Any]) -> int:
 
 
 def spent(data: dict[str, Any]) -> dict[str, int]:
-    """What each moment went to, from the last item back; for runs without limited groups."""
-    rows, found = data["rows"], {}
-    at = data["makespan_ns"]
+    """What each moment went to, from the last item back; for runs without limited groups.
 
-    def add(cause: str, low: int, high: int) -> None:
+    Dependencies get no more than their longest chain takes: what is beyond it, earliest first, was an item's own time
+    behind which a later one waited for memory, and goes to that.
+    """
+    rows, told = data["rows"], list[tuple[str, int, bool]]()
+    at, short = data["makespan_ns"], False  # whether a later item waited for memory
+
+    def add(cause: str, low: int, high: int, behind: bool = False) -> None:
         if high > low:
-            found[cause] = found.get(cause, 0) + high - low
+            told.append((cause, high - low, behind))
 
     if not rows:
         return {"host": at} if at > 0 else {}
@@ -177,7 +181,7 @@ def spent(data: dict[str, Any]) -> dict[str, int]:
     at = min(at, row["end_ns"])
     while True:
         tiny = row["end_ns"] - row["start_ns"] < TINY_NS and data["streams"][row["stream"]].startswith("host/")
-        add({1: "copies", 2: "awaits"}.get(row["kind"], "host" if tiny else link), row["start_ns"], at)
+        add({1: "copies", 2: "awaits"}.get(row["kind"], "host" if tiny else link), row["start_ns"], at, short)
         at = min(at, row["start_ns"])
         earlier = rows[: rows.index(row)]
         same = [each for each in earlier if each["stream"] == row["stream"]]
@@ -186,6 +190,7 @@ def spent(data: dict[str, Any]) -> dict[str, int]:
         latest = min(at, max(row["ready"], free, 0))
         own = own_stalls(data, row)
         add("memory" if own else "host", latest, at)
+        short = short or bool(own)
         at = latest
         causes = [each for each in rows if each["item"] in data["waits"].get(row["item"], ())]
         if before is not None and free > row["ready"]:
@@ -199,9 +204,17 @@ def spent(data: dict[str, Any]) -> dict[str, int]:
         else:
             link, following = "dependencies", max(causes, key=lambda each: each["end_ns"], default=None)
         if following is None or at <= 0 or rows.index(following) >= rows.index(row):
-            add("host", 0, at)
-            return found
+            break
         row = following
+    beyond = sum(spell for cause, spell, _ in told if cause == "dependencies") - critical(data)[0]
+    found: dict[str, int] = {}
+    for cause, spell, behind in reversed(told):
+        moved = cause == "dependencies" and behind and beyond > 0
+        beyond -= spell if moved else 0
+        found["memory" if moved else cause] = found.get("memory" if moved else cause, 0) + spell
+    if at > 0:
+        found["host"] = found.get("host", 0) + at
+    return found
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import pickle
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import numpy as np
 import plait
 import pytest
 import trio
-from plait import Graph, RunFailed
+from plait import Graph, GraphError, RunFailed
 
 
 def square_graph():
@@ -261,3 +262,51 @@ def test_every_public_name_is_there_and_devices_can_be_called():
     assert plait.devices.HostStream
     with pytest.raises(AttributeError, match="no attribute 'nope'"):
         _ = plait.nope
+
+
+def summing():
+    g = Graph("summing")
+    g.output("total", g.call(np.sum, g.input("x")))
+    return g
+
+
+@pytest.mark.parametrize("name", ["devices", "streams", "policy", "memory_limit", "trace", "costs"])
+def test_an_option_of_the_scheduler_given_to_run_says_where_it_goes(name):
+    with pytest.raises(GraphError, match=rf"no input '{name}'.*open_scheduler\({name}=\.\.\.\).*scheduler="):
+        plait.run(summing(), x=np.ones(3), **{name: 1})
+
+
+def test_inputs_that_are_no_mapping_are_refused():
+    with pytest.raises(GraphError, match="by keyword or in a mapping of their names, not as ndarray"):
+        plait.run(summing(), np.ones(4))
+
+
+@pytest.mark.parametrize("name", ["timeout", "deadline"])
+@pytest.mark.parametrize("value", ["2", 0, -1, float("nan")])
+def test_wrong_seconds_are_refused(name, value):
+    with pytest.raises(plait.PlaitError, match=f"{name} must be a positive number of seconds"):
+        plait.run(summing(), x=np.ones(3), **{name: value})
+
+
+def test_a_scheduler_opened_without_trio_says_what_to_use():
+    async def main():
+        async with plait.open_scheduler():
+            pass
+
+    with pytest.raises(plait.PlaitError, match=r"needs a running trio loop.*run_async"):
+        asyncio.run(main())
+
+
+def test_a_failed_run_crosses_processes():
+    def bad(_):
+        raise ValueError("no")
+
+    g = Graph("failing")
+    g.output("end", g.call(bad, g.input("x")))
+    with pytest.raises(plait.RunFailed) as caught:
+        plait.run(g, x=1)
+    there, here = pickle.loads(pickle.dumps(caught.value)), caught.value
+    assert isinstance(there, plait.RunFailed) and there.stopped == here.stopped
+    for name in ("item", "device", "stream", "site", "inputs"):
+        assert getattr(there.exceptions[0], name) == getattr(here.exceptions[0], name)
+    assert isinstance(there.exceptions[0].__cause__, ValueError)

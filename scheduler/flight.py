@@ -63,9 +63,11 @@ class Flight:
         Items become ready to be enqueued long before they can run. Enqueued as they come, one that has long to wait
         would stand in the way of others behind it, which the plan has before it because they need not.
         """
-        before = self.part.previous[position]
-        if before < 0 or self.state.status[before] != _WAITING or not self.queue.get(stream):
+        before, status = self.part.previous[position], self.state.status
+        if before < 0 or status[before] != _WAITING or not self.queue.get(stream):
             return False
+        if all(status[each] != _RUNNING for each in self.part.before[position]):
+            return False  # it waits for nothing, and so stands in nobody's way
         heappush(self.held.setdefault(stream, []), position)
         return True
 

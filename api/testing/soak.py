@@ -49,7 +49,7 @@ async def soak_memory(seeds: range, streams: int, items: int = 40, devices: Sequ
     for first in range(seeds.start, seeds.stop, _TOGETHER):
         random, some = Random(first), range(first, min(first + _TOGETHER, seeds.stop))
         where = "all" if devices else "host"
-        limits = await _tight_limits(some, random, where, items, devices)
+        limits = await _tight_limits(some, random, where, streams, items, devices)
         async with open_scheduler(devices=where, streams=streams, memory_limit=limits) as scheduler:
             runs: list[Run] = []
             async with trio.open_nursery() as nursery:
@@ -62,10 +62,10 @@ async def soak_memory(seeds: range, streams: int, items: int = 40, devices: Sequ
 
 
 async def _tight_limits(
-    seeds: range, random: Random, where: str, items: int, devices: Sequence[str | None]
+    seeds: range, random: Random, where: str, streams: int, items: int, devices: Sequence[str | None]
 ) -> dict[str, int]:
     largest: dict[str, int] = {}
-    async with open_scheduler(devices=where) as scheduler:
+    async with open_scheduler(devices=where, streams=streams) as scheduler:  # with others, items may go elsewhere
         for seed in seeds:
             for name, use in scheduler.compile(random_program(seed, items, devices).graph).memory.items():
                 largest[name] = max(largest.get(name, 0), use.largest)

@@ -59,7 +59,7 @@ class Soak:
         if faulty:
             chance.choice(FAULTS)(chance)
         streams, trace = chance.randint(1, 3), chance.random() < 0.5
-        limits = await self.limits(range(seed, seed + count), chance) if self.memory else None
+        limits = await self.limits(range(seed, seed + count), streams, chance) if self.memory else None
         async with plait.open_scheduler(streams=streams, trace=trace, memory_limit=limits) as scheduler:
             async with trio.open_nursery() as nursery:
                 for each in range(seed, seed + count):
@@ -68,10 +68,10 @@ class Soak:
                 assert not use.in_use and not use.reserved, f"programs from {seed} on: {use}"
         rig.clear()
 
-    async def limits(self, seeds: range, chance: random.Random) -> dict[str, int]:
+    async def limits(self, seeds: range, streams: int, chance: random.Random) -> dict[str, int]:
         """Hardly more memory than the most demanding item needs, for some of the devices and the host."""
         largest: dict[str, int] = {}
-        async with plait.open_scheduler() as scheduler:
+        async with plait.open_scheduler(streams=streams) as scheduler:  # with others, items may be placed elsewhere
             for seed in seeds:
                 plan = scheduler.compile(random_program(seed, self.items, self.places).graph)
                 for name, use in plan.memory.items():

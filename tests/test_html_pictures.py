@@ -229,6 +229,9 @@ def test_a_view_is_saved_as_a_page_or_a_picture(tmp_path):
     page = (tmp_path / "graph.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
     assert Elements(page.removeprefix("<!DOCTYPE html>")).found[0][0] == "html"
+    for name in ("graph.png", "graph"):
+        with pytest.raises(plait.GraphError, match=r"\.svg or \.html"):
+            view.save(tmp_path / name)
 
 
 def test_an_empty_graph_has_a_picture_too():

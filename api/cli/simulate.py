@@ -46,6 +46,8 @@ def main(options: argparse.Namespace) -> int:
         raise PlaitError(f"--trace {options.trace}: there is no folder {str(Path(options.trace).parent)!r}")
     if options.trace and Path(options.trace).is_dir():
         raise PlaitError(f"--trace {options.trace}: that is a folder; name a file")
+    if options.trace and options.compare:
+        raise PlaitError("--compare makes a table, not a trace: leave out --trace, or simulate one --policy")
     find(options.policy)
     graph, inputs = load_graph(options.file, parse_inputs(options.input))
     costs = ItemTimes.from_file(options.costs) if options.costs else None

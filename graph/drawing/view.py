@@ -40,8 +40,10 @@ class View:
         return f"<View: {len(self.html)} characters of HTML; .save(path) writes it>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it: an ``.svg`` file holds the picture, any other a page of its own."""
+        """Write it: an ``.svg`` file holds the picture, ``.html`` a page of its own. GraphError for any other name."""
         target = Path(path)
+        if target.suffix not in (".svg", ".html", ".htm"):
+            raise GraphError(f"a picture is saved as .svg or .html, not as {target.name!r}")
         if target.suffix == ".svg":
             target.write_text(self.svg, encoding="utf-8")
             return

@@ -63,6 +63,7 @@ def test_what_if(program: str, capsys: pytest.CaptureFixture[str]) -> None:
         (["--machine", "8xh100", "--trace", "/no/such/folder/out.json"], "no folder"),
         (["--machine", "8xh100", "--policy", "best-of-all", "--compare"], "unknown policy"),
         (["--machine", "8xh100", "--trace", "/"], "that is a folder"),
+        (["--machine", "8xh100", "--trace", "out.json", "--compare"], "leave out --trace"),
         (["--machine", "8xh100", "--costs", "/no/such/trace.json"], "trace.json"),
     ],
 )

@@ -144,13 +144,7 @@ class Dispatcher:
         """An async item ended."""
         dead: list[Any] = []
         with self.lock:
-            state.active -= 1
-            if error is None:
-                if state.memory is not None:
-                    state.memory.produced(position)
-                state.settle(position, dead)
-            else:
-                state.fail(position, error, -1, dead)
+            state.ended(position, error, -1, dead)
             self.announce(state, joining=True)
             self.after(state)
             self.settle_memory()
@@ -524,7 +518,6 @@ class Dispatcher:
             finally:
                 finished = perf_counter_ns()
                 lock.acquire()
-            state.active -= 1
             served += 1
             if state.traced:
                 state.started[position] = started
@@ -533,13 +526,8 @@ class Dispatcher:
                 if error is None:
                     state.measure_slot(outs[position])
             state.grain_ns += (finished - started - state.grain_ns) >> 3
-            if error is None:
-                if state.memory is not None:
-                    state.memory.produced(position)
-                state.settle(position, dead)
-            else:
-                state.fail(position, error, lane.index, dead)
-                error = None
+            state.ended(position, error, lane.index, dead)
+            error = None
             if state.memory is not None:
                 self.settle_memory()
                 if state.memory.moves[kind]:

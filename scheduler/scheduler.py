@@ -176,7 +176,7 @@ class Scheduler:
         if self._limits is not None:
             if plan.captured:
                 raise PlanError("a captured plan keeps its device memory, so it cannot run under a memory_limit")
-            if plan not in self._sizes:
+            if plan is runnable and plan not in self._sizes:  # not compiled just now, and maybe under other limits
                 check_working_sets(plan, self._limits)
         joined = self._joined(plan)
         given = {**(inputs or {}), **named}

@@ -257,6 +257,16 @@ class RunState:
             if waiting:
                 self.make_ready(heappop(waiting))
 
+    def ended(self, position: int, error: BaseException | None, lane: int, dead: list[Any]) -> None:
+        """An item of the host has been called: it is done, or has failed on a lane (-1: the trio loop)."""
+        self.active -= 1
+        if error is not None:
+            self.fail(position, error, lane, dead)
+            return
+        if self.memory is not None:
+            self.memory.produced(position)
+        self.settle(position, dead)
+
     def settle(self, position: int, dead: list[Any]) -> None:
         """An item is done: its successors lose a wait; values that nobody needs any more move to ``dead``."""
         plan = self.plan

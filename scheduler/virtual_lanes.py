@@ -289,19 +289,13 @@ class VirtualDispatcher(Dispatcher):
 
     def _settle(self, lane: Lane, state: RunState, position: int, started: int, error: BaseException | None) -> None:
         dead: list[Any] = []
-        state.active -= 1
         if state.traced:
             state.started[position], state.finished[position] = started, self._time.now_ns
             state.lanes[position] = lane.index
             if error is None:
                 for buffer in state.plan.item(position).outputs:
                     state.measure_slot(buffer.index)
-        if error is None:
-            if state.memory is not None:
-                state.memory.produced(position)
-            state.settle(position, dead)
-        else:
-            state.fail(position, error, lane.index, dead)
+        state.ended(position, error, lane.index, dead)
         self.announce(state, joining=True)
         self.after(state)
         self.drop(dead)

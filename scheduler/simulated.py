@@ -10,7 +10,7 @@ from plait.devices.sim import Simulation
 from plait.graph.analysis import critical_path
 from plait.scheduler.estimates import Estimates
 from plait.scheduler.expand import HOST, Transfer
-from plait.scheduler.kinds import IN, LAUNCH, OUT
+from plait.scheduler.kinds import COMPUTE, COPY, IN, LAUNCH, OUT
 from plait.scheduler.machine_costs import Costs
 from plait.scheduler.report import hidden as copies_hidden
 from plait.scheduler.seeing.units import format_bytes, format_seconds
@@ -160,7 +160,11 @@ def _work(plan: Plan, simulation: Simulation, took: Any, sizes: list[int]) -> tu
     """The seconds that the busiest engine or link needs for its work, and its name."""
     machine, kinds = simulation.machine, np.array(plan.kinds, dtype=np.int64)
     peers = _peers(plan, kinds)
-    found = [(float(took[kinds == 0].sum()) / machine.host.workers, "host")]
+    compute, copy = plan.streams
+    found = [
+        (float(took[kinds == COMPUTE].sum()) / min(machine.host.workers, compute), "host/compute"),
+        (float(took[kinds == COPY].sum()) / copy, "host/copy"),
+    ]
     for place, device in enumerate(machine.devices, 1):
         copies = kinds == 3 * place + IN
         for mine, engines, word in (

@@ -57,3 +57,20 @@ def test_the_bound_counts_links_and_each_kind_of_copy_engine() -> None:
     found = simulate(g, machine)
     assert 1.0 <= found.report.over_bound < 1.1
     assert "cuda:0" in found.report.busiest and "compute" not in found.report.busiest
+
+
+@pytest.mark.parametrize("streams", [1, 2, 4])
+def test_the_bound_counts_the_streams_of_the_host_and_its_copies(streams: int) -> None:
+    machine = plait.machine("8xh100", dry=True)
+    g = plait.Graph("calls")
+    for k in range(8):
+        g.output(f"end{k}", g.options(cost=1e-3).call(nothing))
+    assert 1.0 <= simulate(g, machine, streams=streams).report.over_bound < 1.1
+    g = plait.Graph("copies")
+    source = g.input("source", shape=(8, 1 << 20), dtype="float64")
+    target = g.buffer("target", shape=(8, 1 << 20), dtype="float64")
+    for k in range(8):
+        g.copy(target[k], source[k])
+    g.output("all", target)
+    report = simulate(g, machine, streams=streams).report
+    assert report.busiest == "host/copy" and 1.0 <= report.over_bound < 1.1

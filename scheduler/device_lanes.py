@@ -192,7 +192,7 @@ class DeviceLanes:
             if tail.in_flight >= WINDOW:
                 tail.parked.append((state, heappop(ready)))
                 continue
-            if flight.holds_back(position, tail.key):
+            if flight.hold_back(position, tail.key):
                 heappop(ready)
                 continue
             state.pop(lane.kind)
@@ -201,7 +201,7 @@ class DeviceLanes:
             tail.in_flight += 1
             waits = self._waits(state, position, tail)
             tail.busy = state, position
-            flight.let_on(tail.key)
+            flight.release_next(tail.key)
             if state.memory is not None:
                 self._dispatcher.drop_moved()
             self._lock.release()
@@ -487,7 +487,7 @@ class DeviceLanes:
                 with contextlib.suppress(Exception):  # a device that was lost meanwhile keeps no times
                     self._stamp(state, tail, position)
             tail.in_flight -= flight.reached(tail.key, position, dead)
-            flight.let_on(tail.key)
+            flight.release_next(tail.key)
             self._unpark(tail)
         else:
             self._lost(tail, mark.error)
@@ -525,7 +525,7 @@ class DeviceLanes:
             if state.flight is not None:
                 streams = [each.key for each in gone]
                 for stream in streams:
-                    state.flight.let_all_on(stream)
+                    state.flight.release_all(stream)
                 state.flight.lost(streams, error, dead, [each.busy[1] for each in gone if each.busy[0] is state])
                 self._dispatcher.announce(state, joining=False)
                 self._dispatcher.after(state)

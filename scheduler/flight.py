@@ -31,7 +31,7 @@ class Flight:
         self.number: list[int] = [0] * count
         self.event: list[Any] = [None] * count
         self.queue: dict[int, deque[int]] = {}  # stream -> positions in it, not known to be done
-        self.held: dict[int, list[int]] = {}  # stream -> ready positions that are not next in it, a heap
+        self.held_back: dict[int, list[int]] = {}  # stream -> ready positions that are not next in it, a heap
         self.joined: set[int] = set()  # streams that wait for the caller's own streams already
         self.failing: dict[int, BaseException] = {}  # failed while being enqueued, and some of it may be running
         self.deferred: dict[int, list[int]] = {}  # done by the driver's word, but not before this position is
@@ -57,7 +57,7 @@ class Flight:
         self.stream[position], self.lane[position], self.number[position] = stream, lane, number
         self.queue.setdefault(stream, deque()).append(position)
 
-    def holds_back(self, position: int, stream: int) -> bool:
+    def hold_back(self, position: int, stream: int) -> bool:
         """Keep a ready item aside while its stream has work and something comes before it there by the plan.
 
         Items become ready to be enqueued long before they can run. Enqueued as they come, one that has long to wait
@@ -68,20 +68,20 @@ class Flight:
             return False
         if all(status[each] != _RUNNING for each in self.part.before[position]):
             return False  # it waits for nothing, and so stands in nobody's way
-        heappush(self.held.setdefault(stream, []), position)
+        heappush(self.held_back.setdefault(stream, []), position)
         return True
 
-    def let_on(self, stream: int) -> None:
+    def release_next(self, stream: int) -> None:
         """Something was enqueued in the stream, or has ended in it: what was kept aside may be next, or is needed."""
-        held = self.held.get(stream)
+        held = self.held_back.get(stream)
         while held and (not self.queue.get(stream) or self.state.status[self.part.previous[held[0]]] != _WAITING):
             self.state.make_ready(heappop(held))
             if not self.queue.get(stream):
                 break  # one is enough for the stream to have work
 
-    def let_all_on(self, stream: int) -> None:
+    def release_all(self, stream: int) -> None:
         """The stream is lost, and items find that out when they are enqueued."""
-        for position in self.held.pop(stream, ()):
+        for position in self.held_back.pop(stream, ()):
             self.state.make_ready(position)
 
     def reached(self, stream: int, position: int, dead: list[Any]) -> int:

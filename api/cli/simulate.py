@@ -13,6 +13,7 @@ from plait.graph import Graph
 from plait.scheduler import timeline
 from plait.scheduler.machine_costs import ItemTimes
 from plait.scheduler.policies import POLICIES, find
+from plait.scheduler.policies.cost_model import CostModel, is_cost_file
 from plait.scheduler.seeing.units import format_bytes, format_seconds
 from plait.scheduler.simulate import Simulated, simulate
 
@@ -31,7 +32,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--noise", type=float, default=0.0, help="part of each item's time (default 0)")
     parser.add_argument("--streams", type=int, default=4, help="compute streams on each device (default 4)")
     parser.add_argument("--memory-limit", type=_limit, metavar="N", help="bytes, or a fraction of each device's memory")
-    parser.add_argument("--costs", metavar="TRACE.json", help="items take what they took in this trace")
+    parser.add_argument("--costs", metavar="FILE.json", help="items take what this trace or cost file tells")
     parser.add_argument(
         "--what-if", action="append", default=[], metavar="PART=FACTOR", help=f"scale {', '.join(PARTS)}: link=0.5"
     )
@@ -50,7 +51,7 @@ def main(options: argparse.Namespace) -> int:
         raise PlaitError("--compare makes a table, not a trace: leave out --trace, or simulate one --policy")
     find(options.policy)
     graph, inputs = load_graph(options.file, parse_inputs(options.input))
-    costs = ItemTimes.from_file(options.costs) if options.costs else None
+    costs = _costs(options.costs) if options.costs else None
     chosen = machine(
         machine(options.machine).scaled(**_factors(options.what_if)),
         dry=not options.run,
@@ -69,6 +70,11 @@ def main(options: argparse.Namespace) -> int:
     if options.trace:
         print(f"  trace: {options.trace}")
     return 0
+
+
+def _costs(path: str) -> ItemTimes | CostModel:
+    """What a trace tells of its items, or what ``costs=`` of a scheduler has learnt of kernels."""
+    return CostModel.load(path) if is_cost_file(path) else ItemTimes.from_file(path)
 
 
 def compared(graph: Graph, chosen: Machine, inputs: Any, options: argparse.Namespace) -> str:

@@ -193,6 +193,15 @@ def kernel_name(item: WorkItem) -> str:
     return function_name(item.function) or item.kind
 
 
+def is_cost_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a file says of itself that it is a cost model."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.get("format") == _FORMAT
+
+
 def _read(path: Path) -> dict[Key, list[float]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

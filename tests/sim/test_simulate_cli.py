@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from plait.cli.main import main
+from plait.scheduler.policies.cost_model import CostModel
 
 PROGRAM = """
 import plait
@@ -44,6 +45,21 @@ def test_policies_side_by_side(program: str, capsys: pytest.CaptureFixture[str])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:2] == ["policy", "makespan"]
     assert {"fifo", "critical-path"} <= {line.split()[0] for line in lines[1:]}
+
+
+def test_costs_come_from_a_trace_or_from_a_cost_file(
+    program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learnt, trace = tmp_path / "costs.json", tmp_path / "trace.json"
+    model = CostModel()
+    model.observe("nothing", "cuda", 1 << 22, 2.0)
+    model.save(learnt)
+    assert main(["simulate", program, "--machine", "8xh100", "--costs", str(learnt), "--trace", str(trace)]) == 0
+    told = capsys.readouterr().out
+    assert main(["simulate", program, "--machine", "8xh100", "--costs", str(trace)]) == 0
+    again = capsys.readouterr().out
+    # Two items of two seconds in a row, and one that touches ten times what was learnt and takes as long for each.
+    assert "makespan 40 s" in told and "makespan 40 s" in again
 
 
 def test_what_if(program: str, capsys: pytest.CaptureFixture[str]) -> None:

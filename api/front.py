@@ -45,7 +45,7 @@ def run(
     with worker_waits():  # a work item may well run a graph of its own
         if _loop_is_running():
             return _Thread(_main, graph, inputs, scheduler, watch, live, named, wait_until_stopped).wait()
-        return _bare(lambda: trio.run(_main, graph, inputs, scheduler, watch, live, named, wait_until_stopped))
+        return _bare(lambda: _in_trio(_main, graph, inputs, scheduler, watch, live, named, wait_until_stopped))
 
 
 async def run_async(
@@ -131,6 +131,17 @@ def _bare(call: Callable[[], Outputs]) -> Outputs:
         raise
 
 
+def _in_trio(main: Callable[..., Awaitable[Outputs]], *args: Any) -> Outputs:
+    """As ``trio.run``, which keeps what its main task returns, in a cycle, until the collector comes."""
+    found: list[Outputs] = []
+
+    async def kept() -> None:
+        found.append(await main(*args))
+
+    trio.run(kept)
+    return found.pop()
+
+
 _TICK_S = 0.1
 
 
@@ -149,17 +160,15 @@ class _Thread:
         self._carried = carried()  # device work of the caller's comes first, whichever thread starts the run
         self._thread = threading.Thread(target=self._context.run, args=(self._run,), name="plait-loop")
 
-    async def _scoped(self) -> Outputs | None:
+    async def _scoped(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        result: Outputs | None = None
         with self._scope:
-            result = await self._main(*self._args)
-        return result
+            self._result = await self._main(*self._args)
 
     def _run(self) -> None:
         try:
             with self._carried:
-                self._result = trio.run(self._scoped)
+                trio.run(self._scoped)
         except BaseException as error:
             self._error = error
         if self._done is not None:

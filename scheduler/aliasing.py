@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,23 +15,30 @@ from plait.scheduler.containers import leaves, rebuilt
 def unshared(result: Any, args: list[Any]) -> Any:
     """The result with copies of the arrays in it that share memory with an array among the arguments."""
     given = [array for arg in args for array in _arrays(arg)]
+    if not any(_shares_any(array, given) for array in _arrays(result)):
+        return result
+    return rebuilt(result, partial(_own, given=given))
 
-    def shares(array: Any) -> bool:
-        return any(_shares(array, other) for other in given)
 
-    def own(value: Any) -> Any:
-        parts = _parts_of(value)
-        if (not _is_array(value) or not shares(value)) and not any(map(shares, _arrays(list(parts.values())))):
-            return value
-        made = copy.copy(value) if parts else value.copy()
-        for key, part in parts.items():
-            if isinstance(made, np.ndarray):
-                made[key] = rebuilt(part, own)
-            else:
-                object.__setattr__(made, key, rebuilt(part, own))  # also where it is frozen
-        return made
+def _own(value: Any, given: list[Any]) -> Any:
+    """One value of a container, as a copy where it shares memory. (Not a function in the one above: that would refer to
+    itself, and keep the arguments until the collector runs.)"""
+    parts = _parts_of(value)
+    inner = any(_shares_any(array, given) for array in _arrays(list(parts.values())))
+    if not inner and not (_is_array(value) and _shares_any(value, given)):
+        return value
+    made = copy.copy(value) if parts else value.copy()
+    for key, part in parts.items():
+        mine = rebuilt(part, partial(_own, given=given))
+        if isinstance(made, np.ndarray):
+            made[key] = mine
+        else:
+            object.__setattr__(made, key, mine)  # also where it is frozen
+    return made
 
-    return rebuilt(result, own) if any(map(shares, _arrays(result))) else result
+
+def _shares_any(array: Any, given: list[Any]) -> bool:
+    return any(_shares(array, other) for other in given)
 
 
 def _arrays(value: Any) -> Iterator[Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections import deque
 from heapq import heappop
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -18,38 +17,22 @@ from typing import TYPE_CHECKING, Any
 from plait.devices import LaunchQueue, Mark
 from plait.errors import DeviceLost, OutOfMemory
 from plait.scheduler.clock import Clock
-from plait.scheduler.crossing import begin_out, owned, transferred
+from plait.scheduler.copy_out import serve_out
+from plait.scheduler.crossing import owned, transferred
+from plait.scheduler.device_failure import hearing_failed
 from plait.scheduler.device_plan import stream_name, transfer_call
 from plait.scheduler.expand import Transfer
 from plait.scheduler.holders import with_holders
-from plait.scheduler.kinds import IN, LAUNCH, LOOP, OUT
-from plait.scheduler.lane_failure import LaneFailed, abandon, fail_runs, recount
+from plait.scheduler.kinds import LAUNCH, LOOP, OUT
 from plait.scheduler.shared_constants import SharedConstants, is_shareable
+from plait.scheduler.tail import WINDOW, Tail
 
 if TYPE_CHECKING:
     from plait.devices import GpuDevice
     from plait.scheduler.lanes import Dispatcher, Lane
     from plait.scheduler.state import RunState
 
-WINDOW = 64  # items in flight in one stream: deep enough to hide any launch, shallow enough to stop soon
 FOLLOWED = 16  # so many items of a stream end with one message
-BEGUN = 4  # copies to the host under way at once
-
-
-class Tail:
-    """A launch queue as the lanes see it: where its newest item stands, and how far it waits for other streams."""
-
-    __slots__ = ("busy", "in_flight", "index", "key", "lost", "parked", "queue", "seen")
-
-    def __init__(self, queue: LaunchQueue, key: int, index: int) -> None:
-        self.queue = queue
-        self.key = key  # tells it from every other of the scheduler
-        self.index = index  # of its name
-        self.busy: tuple[RunState | None, int] = None, -1  # the item that is being enqueued
-        self.lost = False
-        self.in_flight = 0
-        self.seen: dict[int, int] = {}
-        self.parked: list[tuple[RunState, int]] = []  # ready items for which there is no room
 
 
 class DeviceLanes:
@@ -57,13 +40,13 @@ class DeviceLanes:
 
     def __init__(self, dispatcher: Dispatcher, devices: list[GpuDevice], names: list[str]) -> None:
         self.devices = devices
-        self._dispatcher = dispatcher
-        self._lock = dispatcher.lock
+        self.dispatcher = dispatcher
+        self.lock = dispatcher.lock
         self._names = names
-        self._tails: dict[tuple[int, int, int, int], Tail] = {}
-        self._numbers = [0] * (len(devices) + 1)  # per place: items enqueued so far, over all its streams
+        self.tails: dict[tuple[int, int, int, int], Tail] = {}
+        self.numbers = [0] * (len(devices) + 1)  # per place: items enqueued so far, over all its streams
         self._keys = itertools.count()
-        self._clocks: dict[int, Clock] = {}
+        self.clocks: dict[int, Clock] = {}
         self._constants = [SharedConstants() for _ in range(len(devices) + 1)]
         self._move_queues: dict[int, LaunchQueue] = {}  # by kind of lane
 
@@ -90,74 +73,15 @@ class DeviceLanes:
 
     def close(self) -> None:
         """Give the driver's streams back; every run must be over."""
-        for tail in self._tails.values():
+        for tail in self.tails.values():
             tail.queue.device.give_back(tail.queue)
-        self._tails.clear()
+        self.tails.clear()
         for queue in self._move_queues.values():
             queue.device.give_back(queue)
         self._move_queues.clear()
 
-    # ---- when the scheduler itself fails ----------------------------------------------------------------------
-
-    def lane_failed(self, lane: Lane, error: BaseException) -> None:
-        """With the lock held, after ``lane``'s runs were told to stop: what it was enqueueing fails with it."""
-        for (place, role, _, _), tail in list(self._tails.items()):
-            state, position = tail.busy
-            if 3 * place + role == lane.kind and state is not None:
-                tail.busy = None, -1
-                assert state.flight is not None
-                state.flight.failing.setdefault(position, error)
-        self._drain(lane.kind // 3)
-
-    def _drain(self, place: int) -> None:
-        """With the lock held: of the runs that are stopping, hear of the end of what is in flight on a device."""
-        tails = [tail for key, tail in self._tails.items() if key[0] == place]
-        for state in [state for state in self._dispatcher.runs if state.stopping and state.flight is not None]:
-            flight = state.flight
-            assert flight is not None
-            held = {position for queue in flight.queue.values() for position in queue}
-            held.update(position for others in flight.deferred.values() for position in others)
-            kinds = 3 * place + LAUNCH, 3 * place + IN
-            for position, kind in enumerate(state.plan.kinds):
-                if kind in kinds and position not in held:
-                    abandon(state, position)
-            recount(state)
-            for tail in tails:
-                queue = flight.queue.get(tail.key)
-                if queue and tail.busy != (state, queue[-1]):
-                    flight.event[queue[-1]] = None  # so that it is followed by a new one
-                    self._follow(state, tail, queue[-1])
-            self._dispatcher.after(state)
-        for tail in tails:
-            self._count_in_flight(tail)
-            self._unpark(tail)
-
-    def _count_in_flight(self, tail: Tail) -> None:
-        flights = [state.flight for state in self._dispatcher.runs]
-        tail.in_flight = sum(len(flight.queue.get(tail.key, ())) for flight in flights if flight is not None)
-
-    def forget_flight(self, state: RunState) -> None:
-        """With the lock held, which is let go: nothing of a run is in flight afterwards, and nobody hears of it."""
-        flight = state.flight
-        assert flight is not None
-        streams, flight.queue = flight.queue, {}
-        flight.deferred.clear()
-        for tail in [tail for tail in self._tails.values() if streams.get(tail.key)]:
-            self._count_in_flight(tail)
-            self._lock.release()
-            try:
-                with contextlib.suppress(Exception):
-                    tail.queue.driver.synchronize()
-            finally:
-                self._lock.acquire()
-
-    def _failed_hearing(self, tail: Tail, error: BaseException) -> None:
-        """With the lock held: what is told of a device's stream could not be taken in."""
-        place = self.devices.index(tail.queue.device) + 1
-        runs = self._dispatcher.runs
-        states = [state for state in runs if state.plan.on_device and place in state.plan.on_device.devices]
-        fail_runs(self._dispatcher, states, LaneFailed(tail.queue.name, tail.queue.device.name, None, error))
-        self._drain(place)
+    def _serve_out(self, lane: Lane, state: RunState, place: int) -> None:
+        serve_out(self, lane, state, place)
 
     def move_queue(self, lane: Lane) -> LaunchQueue:
         """The stream of a device's moves to make room or to bring back; without the lock, on the lane's own thread."""
@@ -179,12 +103,12 @@ class DeviceLanes:
         late = flight.part.late
         told = state.fresh is not None  # then announcing looks at what has become ready, and at nothing else
         others = [] if told else [state.ready[kind] for kind in (*state.lane_kinds, LOOP) if kind != lane.kind]
-        enqueue = self._enqueue_named if self._dispatcher.ranges else self._enqueue
+        enqueue = self._enqueue_named if self.dispatcher.ranges else self._enqueue
         untold: dict[int, tuple[Tail, int]] = {}
         dead: list[Any] = []
         began = perf_counter_ns()
         while (position := state.peek(lane.kind)) >= 0:
-            tail = self._tail(state, place, role, position)
+            tail = self.tail_for(state, place, role, position)
             if tail is None:
                 break  # the device is lost, and the item has failed of it
             if state.peek(lane.kind) != position:
@@ -196,24 +120,24 @@ class DeviceLanes:
                 heappop(ready)
                 continue
             state.pop(lane.kind)
-            number = self._numbers[place] = self._numbers[place] + 1
+            number = self.numbers[place] = self.numbers[place] + 1
             flight.enters(position, tail.key, tail.index, number)
             tail.in_flight += 1
-            waits = self._waits(state, position, tail)
+            waits = self.waits_for(state, position, tail)
             tail.busy = state, position
             flight.release_next(tail.key)
             if state.memory is not None:
-                self._dispatcher.drop_moved()
-            self._lock.release()
+                self.dispatcher.drop_moved()
+            self.lock.release()
             event, error = None, None
             try:
                 event = enqueue(state, position, tail, waits)
             except BaseException as raised:  # whatever it is, it is the item's failure
                 error = raised
             finally:
-                self._lock.acquire()
+                self.lock.acquire()
             if isinstance(error, OutOfMemory):
-                error = with_holders(error, tail.queue.device, place, self._dispatcher.runs)
+                error = with_holders(error, tail.queue.device, place, self.dispatcher.runs)
             tail.busy = None, -1
             if tail.lost:
                 flight.lost([tail.key], error or tail.queue.device.error or DeviceLost("the device was lost"), dead)
@@ -226,36 +150,36 @@ class DeviceLanes:
                 if state.synchronous:
                     tail.in_flight -= flight.reached(tail.key, position, dead)
             if dead:
-                self._dispatcher.drop(dead)
+                self.dispatcher.drop(dead)
             failed, error = error is not None, None  # its traceback holds values, and the run may end before this does
             if not tail.lost and (not state.synchronous or failed):
                 untold[tail.key] = tail, position
                 heard = late[position] or state.memory is not None  # its bytes are free as soon as it is known to end
                 if heard or failed or tail.in_flight % FOLLOWED == 0:
                     del untold[tail.key]
-                    self._follow(state, tail, position)
+                    self.follow(state, tail, position)
             if told or any(others):
-                self._dispatcher.announce(state, joining=False)
+                self.dispatcher.announce(state, joining=False)
             if state.outputs_done or state.stopping or state.synchronous:
-                self._dispatcher.after(state)
+                self.dispatcher.after(state)
             if state.memory is not None:
-                self._dispatcher.settle_memory()
-            if self._dispatcher.should_yield(lane, state, began):
+                self.dispatcher.settle_memory()
+            if self.dispatcher.should_yield(lane, state, began):
                 break
         for tail, position in untold.values():
-            self._follow(state, tail, position)
+            self.follow(state, tail, position)
 
-    def _tail(self, state: RunState, place: int, role: int, position: int) -> Tail | None:
+    def tail_for(self, state: RunState, place: int, role: int, position: int) -> Tail | None:
         """The stream of an item, made when first needed; None once the device is lost and the item has failed."""
         device = self.devices[place - 1]
         part = state.plan.on_device
         assert part is not None
         priority = state.priority + part.priorities[position]
         lane, level = part.lanes[position], device.level(priority)
-        tail = self._tails.get((place, role, lane, level))
+        tail = self.tails.get((place, role, lane, level))
         if device.error is None and tail is not None:
             return tail
-        self._lock.release()
+        self.lock.release()
         error: BaseException | None = None
         try:
             if device.error is not None:
@@ -265,22 +189,22 @@ class DeviceLanes:
         except Exception as raised:
             error = raised
         finally:
-            self._lock.acquire()
+            self.lock.acquire()
         if error is None:
             if queue.name not in self._names:
                 self._names.append(queue.name)
             tail = Tail(queue, next(self._keys), self._names.index(queue.name))
-            self._tails[place, role, lane, level] = tail
+            self.tails[place, role, lane, level] = tail
             return tail
         dead: list[Any] = []
         kind = 3 * place + role
         while (failed := state.pop(kind)) >= 0:
             state.active -= 1
             state.fail(failed, error, -1, dead)
-        self._dispatcher.drop(dead)
+        self.dispatcher.drop(dead)
         return None
 
-    def _waits(self, state: RunState, position: int, tail: Tail) -> list[Any]:
+    def waits_for(self, state: RunState, position: int, tail: Tail) -> list[Any]:
         """The driver events to wait for: of each other stream the newest that this one is not behind already."""
         flight = state.flight
         assert flight is not None
@@ -333,7 +257,7 @@ class DeviceLanes:
             if not traced:
                 return queue.record_here(False) if flight.part.records[position] else None
             event = queue.record_here(True)
-            state.enqueued[position] = self._dispatcher.now_ns()
+            state.enqueued[position] = self.dispatcher.now_ns()
             state.stamps[position] = start, event
             state.measure_slot(plan.outs[position])
             return event
@@ -342,123 +266,14 @@ class DeviceLanes:
         with tail.queue.named(state.plan.item(position).name):
             return self._enqueue(state, position, tail, waits)
 
-    # ---- copying out ------------------------------------------------------------------------------------------
-
-    def _serve_out(self, lane: Lane, state: RunState, place: int) -> None:
-        begun: deque[tuple[int, Tail, Any, Any, Any]] = deque()
-        try:
-            self._carry_out(lane, state, place, begun)
-        except BaseException:
-            self._finish_begun(state, begun)
-            raise
-
-    def _finish_begun(self, state: RunState, begun: deque[tuple[int, Tail, Any, Any, Any]]) -> None:
-        """Wait for copies that nobody will hear of."""
-        for position, _, _, copies, _ in begun:
-            self._lock.release()
-            try:
-                with contextlib.suppress(Exception):
-                    for copy in copies:
-                        copy.finish()
-            finally:
-                self._lock.acquire()
-            abandon(state, position)
-
-    def _carry_out(
-        self, lane: Lane, state: RunState, place: int, begun: deque[tuple[int, Tail, Any, Any, Any]]
-    ) -> None:
-        flight = state.flight
-        assert flight is not None
-        entered, yielding = self._dispatcher.now_ns(), False
-        dead: list[Any] = []
-        while True:
-            position = state.peek(lane.kind) if len(begun) < BEGUN and not yielding else -1
-            if position >= 0:
-                tail = self._tail(state, place, OUT, position)
-                if tail is None or state.peek(lane.kind) != position:
-                    continue
-                lane.position = state.pop(lane.kind)
-                number = self._numbers[place] = self._numbers[place] + 1
-                waits = self._waits(state, position, tail)
-                flight.stream[position], flight.lane[position], flight.number[position] = tail.key, tail.index, number
-                self._lock.release()
-                value: Any = None
-                copies: list[Any] = []
-                error: BaseException | None = None
-                started: Any = None
-                try:
-                    for event in waits:
-                        tail.queue.wait_event(event)
-                    if state.traced:
-                        started = tail.queue.record(timing=True)
-                    item = state.plan.item(position)
-                    assert isinstance(item, Transfer)
-                    value, copies = begin_out(tail.queue, state.values[item.source_slot])
-                    if state.traced:
-                        state.enqueued[position] = self._dispatcher.now_ns()
-                except BaseException as raised:
-                    error = raised
-                finally:
-                    self._lock.acquire()
-                if error is None:
-                    begun.append((position, tail, value, copies, started))
-                else:
-                    self._end_out(state, position, tail, error, dead)
-            elif begun:
-                position, tail, value, copies, started = begun.popleft()
-                lane.position = position
-                self._lock.release()
-                error = None
-                try:
-                    for copy in copies:
-                        copy.finish()
-                    state.values[state.plan.outs[position]] = value
-                except BaseException as raised:
-                    error = raised
-                finally:
-                    finished = perf_counter_ns()
-                    value, copies = None, []
-                    self._lock.acquire()
-                clock = self._clocks.get(place)
-                if state.traced and clock is not None:
-                    began = finished
-                    if error is None:
-                        with contextlib.suppress(Exception):  # a device that was lost meanwhile keeps no times
-                            began = min(finished, clock.at(started))
-                    state.started[position], state.finished[position] = began, finished
-                    state.lanes[position] = tail.index
-                    state.measure_slot(state.plan.outs[position])
-                self._end_out(state, position, tail, error, dead)
-                lane.position = -1
-                yielding = yielding or self._dispatcher.should_yield(lane, state, entered)
-            else:
-                break
-
-    def _end_out(
-        self, state: RunState, position: int, tail: Tail, error: BaseException | None, dead: list[Any]
-    ) -> None:
-        flight = state.flight
-        assert flight is not None
-        if error is not None:
-            flight.failing[position] = error
-            if isinstance(error, DeviceLost):
-                self._lost(tail, error)
-        elif state.memory is not None:
-            state.memory.produced(position)
-        flight.end(position, dead)
-        self._dispatcher.drop(dead)
-        self._dispatcher.settle_memory()
-        self._dispatcher.announce(state, joining=False)
-        self._dispatcher.after(state)
-
     # ---- what the host hears ----------------------------------------------------------------------------------
 
-    def _follow(self, state: RunState, tail: Tail, position: int) -> None:
+    def follow(self, state: RunState, tail: Tail, position: int) -> None:
         """With the lock held, which is let go: hear when the item, and so all before it in its stream, has ended."""
         flight = state.flight
         assert flight is not None
         event = flight.event[position]
-        self._lock.release()
+        self.lock.release()
         mark = Mark()
         mark.subscribe(functools.partial(self._reached, state, tail, position, mark))
         try:
@@ -468,15 +283,15 @@ class DeviceLanes:
         except BaseException as error:
             mark.settle(error)
         finally:
-            self._lock.acquire()
+            self.lock.acquire()
 
     def _reached(self, state: RunState, tail: Tail, position: int, mark: Mark) -> None:
         """Callback of a mark, on the tracker's thread."""
-        with self._lock:
+        with self.lock:
             try:
                 self._hear(state, tail, position, mark)
             except BaseException as error:  # whatever it is: the tracker has no use for it, and the runs would hang
-                self._failed_hearing(tail, error)
+                hearing_failed(self, tail, error)
 
     def _hear(self, state: RunState, tail: Tail, position: int, mark: Mark) -> None:
         dead: list[Any] = []
@@ -488,14 +303,14 @@ class DeviceLanes:
                     self._stamp(state, tail, position)
             tail.in_flight -= flight.reached(tail.key, position, dead)
             flight.release_next(tail.key)
-            self._unpark(tail)
+            self.unpark(tail)
         else:
-            self._lost(tail, mark.error)
-        if state in self._dispatcher.runs:  # else it has ended without what was followed, of a lost device
-            self._dispatcher.announce(state, joining=True)
-            self._dispatcher.after(state)
-        self._dispatcher.settle_memory()
-        self._dispatcher.drop(dead)
+            self.lose(tail, mark.error)
+        if state in self.dispatcher.runs:  # else it has ended without what was followed, of a lost device
+            self.dispatcher.announce(state, joining=True)
+            self.dispatcher.after(state)
+        self.dispatcher.settle_memory()
+        self.dispatcher.drop(dead)
 
     def _failed(self, state: RunState, position: int, tail: Tail, error: BaseException) -> None:
         """An item could not be enqueued. Part of it may be running, so it ends when the stream has passed it."""
@@ -503,63 +318,63 @@ class DeviceLanes:
         assert flight is not None
         flight.failing[position] = error
         if isinstance(error, DeviceLost):
-            self._lost(tail, error)
+            self.lose(tail, error)
         elif not state.isolate:
             state.stop("an item failed")
 
-    def _lost(self, tail: Tail, error: BaseException) -> None:
+    def lose(self, tail: Tail, error: BaseException) -> None:
         """Every run loses what it has in flight on the stream's device; with the lock held."""
         gone = [tail]
         if not tail.lost:
             device = tail.queue.device
             device.noted(error)
-            if self._dispatcher.memory is not None:
-                self._dispatcher.memory.lose(self.devices.index(device) + 1)
-            keys = [key for key, other in self._tails.items() if other.queue.device is device]
-            gone += [self._tails.pop(key) for key in keys]
+            if self.dispatcher.memory is not None:
+                self.dispatcher.memory.lose(self.devices.index(device) + 1)
+            keys = [key for key, other in self.tails.items() if other.queue.device is device]
+            gone += [self.tails.pop(key) for key in keys]
         dead: list[Any] = []
         for each in gone:
             each.lost = True
-            self._unpark(each)
-        for state in sorted(self._dispatcher.runs, key=lambda run: run.serial):
+            self.unpark(each)
+        for state in sorted(self.dispatcher.runs, key=lambda run: run.serial):
             if state.flight is not None:
                 streams = [each.key for each in gone]
                 for stream in streams:
                     state.flight.release_all(stream)
                 state.flight.lost(streams, error, dead, [each.busy[1] for each in gone if each.busy[0] is state])
-                self._dispatcher.announce(state, joining=False)
-                self._dispatcher.after(state)
-        self._dispatcher.drop(dead)
-        self._dispatcher.settle_memory()
+                self.dispatcher.announce(state, joining=False)
+                self.dispatcher.after(state)
+        self.dispatcher.drop(dead)
+        self.dispatcher.settle_memory()
 
-    def _unpark(self, tail: Tail) -> None:
+    def unpark(self, tail: Tail) -> None:
         parked, tail.parked = tail.parked, []
         for state, position in parked:
             state.make_ready(position)
-            self._dispatcher.announce(state, joining=False)
+            self.dispatcher.announce(state, joining=False)
 
     # ---- times ------------------------------------------------------------------------------------------------
 
     def _set_clock(self, place: int) -> None:
         """Let this thread set the device's clock against the host's, if that has not been done lately."""
-        clock = self._clocks.get(place)
+        clock = self.clocks.get(place)
         if clock is None or clock.is_old:
             device = self.devices[place - 1]
-            self._lock.release()
+            self.lock.release()
             try:
                 fresh = Clock(device, clock)
             except Exception:  # a device that cannot be asked fails the items too, and says so there
                 fresh = None
             finally:
-                self._lock.acquire()
+                self.lock.acquire()
             if fresh is not None:
-                self._clocks[place] = fresh
+                self.clocks[place] = fresh
 
     def _stamp(self, state: RunState, tail: Tail, position: int) -> None:
         """Turn the device times of what has ended in a stream into host times."""
         flight = state.flight
         assert flight is not None
-        clock = self._clocks.get(self.devices.index(tail.queue.device) + 1)
+        clock = self.clocks.get(self.devices.index(tail.queue.device) + 1)
         for each in flight.queue.get(tail.key, ()):
             if flight.number[each] > flight.number[position]:
                 break

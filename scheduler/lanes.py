@@ -14,6 +14,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from plait.devices import HostStream, usable_cores
+from plait.scheduler.device_failure import device_lane_failed, forget_flight
 from plait.scheduler.device_lanes import DeviceLanes
 from plait.scheduler.kinds import COMPUTE, COPY, LOOP, ROLE_WORDS
 from plait.scheduler.lane_failure import lane_failed
@@ -243,7 +244,7 @@ class Dispatcher:
         """Nothing of the run is waited for any more: a device is asked to come to its end instead."""
         state.active, state.owned, state.preparing = 0, False, False
         if self._devices is not None and state.flight is not None:
-            self._devices.forget_flight(state)
+            forget_flight(self._devices, state)
 
     def device_name(self, place: int) -> str:
         """The name of the device in that place."""
@@ -290,7 +291,7 @@ class Dispatcher:
         lane.busy = lane.entered = lane.retired = False
         lane_failed(self, lane, error)
         if self._devices is not None and lane.kind > LOOP:
-            self._devices.lane_failed(lane, error)
+            device_lane_failed(self._devices, lane, error)
         lane.since_ns, lane.state, lane.position = 0, None, -1
         for kind in range(len(self.serving)):
             self.serving[kind] = sum(each.kind == kind and each.state is not None for each in self.lanes)

@@ -14,13 +14,15 @@ from plait.errors import DeviceLost
 from plait.graph import BARRIER
 from plait.scheduler.bind import Packed
 from plait.scheduler.containers import leaves
+from plait.scheduler.copy_out import end_out
 from plait.scheduler.deferred import Cell, Sized, copied, resolved
-from plait.scheduler.device_lanes import DeviceLanes, Tail
+from plait.scheduler.device_lanes import DeviceLanes
 from plait.scheduler.expand import HOST, Transfer
 from plait.scheduler.kinds import OUT as OUT_ROLE
 from plait.scheduler.memory.backing import OnHost
 from plait.scheduler.memory.move import Move
 from plait.scheduler.state import FAILED, SKIPPED
+from plait.scheduler.tail import Tail
 
 if TYPE_CHECKING:
     from plait.scheduler.lanes import Lane
@@ -42,10 +44,10 @@ class _At:
 class VirtualDeviceLanes(DeviceLanes):
     """Streams, waits, windows and who hears of what are ``DeviceLanes``'; here is what stands for the driver."""
 
-    _dispatcher: VirtualDispatcher
+    dispatcher: VirtualDispatcher
 
     def _set_clock(self, place: int) -> None:
-        self._clocks[place] = _At()  # type: ignore[assignment]
+        self.clocks[place] = _At()  # type: ignore[assignment]
 
     def _reached(self, state: RunState, tail: Tail, position: int, mark: Mark) -> None:
         flight = state.flight
@@ -65,7 +67,7 @@ class VirtualDeviceLanes(DeviceLanes):
         op.waits = waits
         if state.traced:
             state.stamps[position] = op.began_at, op.ended_at
-            state.enqueued[position] = self._dispatcher.now_ns()
+            state.enqueued[position] = self.dispatcher.now_ns()
             for slot in plan.touched[position]:
                 if not state.sizes[slot]:
                     state.measure_slot(slot)
@@ -74,13 +76,13 @@ class VirtualDeviceLanes(DeviceLanes):
 
     def _call(self, state: RunState, position: int, tail: Tail) -> Op:
         plan, values, device = state.plan, state.values, tail.queue.device
-        estimates = self._dispatcher.estimates(state)
+        estimates = self.dispatcher.estimates(state)
         item = plan.item(position)
         place = plan.kinds[position] // 3
         first = getattr(item, "first_result", -1)
         slots = [plan.expansion.slot(place, first + k) for k in range(item.options.outputs)] if first >= 0 else []
         engine = NOTHING if item.kind == BARRIER else COMPUTE
-        dry = self._dispatcher.dry
+        dry = self.dispatcher.dry
         args = None if dry else plan.getters[position](values)
         cells = [Cell(device.memory, estimates.nbytes[slot]) for slot in slots]
         assert plan.on_device is not None
@@ -93,7 +95,7 @@ class VirtualDeviceLanes(DeviceLanes):
         if planted is not None:
             task = self._failing(state, position, planted)
         op = Op(engine, estimates.took_ns[position], task=task)
-        op.early = self._dispatcher.simulation.early()
+        op.early = self.dispatcher.simulation.early()
         return op
 
     def _task(self, state: RunState, position: int, args: Any, cells: dict[int, Cell]) -> Callable[[], None]:
@@ -138,10 +140,10 @@ class VirtualDeviceLanes(DeviceLanes):
 
     def _transfer(self, state: RunState, item: Transfer, device: SimDevice) -> Op:
         """What makes a replica on a device: out of nothing, from the host, from another device."""
-        values, nbytes = state.values, self._dispatcher.estimates(state).nbytes[item.target_slot]
+        values, nbytes = state.values, self.dispatcher.estimates(state).nbytes[item.target_slot]
         there = values[item.target_slot]
         cell = values[item.target_slot] = there if isinstance(there, Cell) else Cell(device.memory, nbytes)
-        dry = self._dispatcher.dry
+        dry = self.dispatcher.dry
         if item.source is None:
             buffer = item.buffer
             rate = device.model.bytes_per_s
@@ -162,8 +164,8 @@ class VirtualDeviceLanes(DeviceLanes):
             else:
                 cell.fill(value)
 
-        name = self._dispatcher.simulation.devices[place].name
-        latency_ns, route = self._dispatcher.simulation.route(name, device.name)
+        name = self.dispatcher.simulation.devices[place].name
+        latency_ns, route = self.dispatcher.simulation.route(name, device.name)
         size = nbytes if nbytes >= 0 else lambda: size_of(source)
         return Op(IN if place == HOST else PEER, latency_ns, task=None if dry else copy, route=route, nbytes=size)
 
@@ -173,20 +175,20 @@ class VirtualDeviceLanes(DeviceLanes):
         flight = state.flight
         assert flight is not None
         position = state.peek(lane.kind)
-        tail = self._tail(state, place, OUT_ROLE, position) if position >= 0 else None
+        tail = self.tail_for(state, place, OUT_ROLE, position) if position >= 0 else None
         if tail is None or state.peek(lane.kind) != position:
             return
         lane.position = state.pop(lane.kind)
-        number = self._numbers[place] = self._numbers[place] + 1
-        waits = self._waits(state, position, tail)
+        number = self.numbers[place] = self.numbers[place] + 1
+        waits = self.waits_for(state, position, tail)
         flight.stream[position], flight.lane[position], flight.number[position] = tail.key, tail.index, number
-        item, simulation = state.plan.item(position), self._dispatcher.simulation
+        item, simulation = state.plan.item(position), self.dispatcher.simulation
         assert isinstance(item, Transfer)
         source = state.values[item.source_slot]
-        nbytes = self._dispatcher.estimates(state).nbytes[item.source_slot]
+        nbytes = self.dispatcher.estimates(state).nbytes[item.source_slot]
         latency_ns, route = simulation.route(state.plan.places[place], "host")
         made: list[Any] = []
-        dry = self._dispatcher.dry
+        dry = self.dispatcher.dry
 
         def bring() -> None:
             made.append(Sized(simulation.host.memory, nbytes) if dry else copied(source))
@@ -195,14 +197,14 @@ class VirtualDeviceLanes(DeviceLanes):
         op = Op(OUT, latency_ns, waits=waits, task=bring, route=route, nbytes=size)
         op.then(functools.partial(self._brought_out, state, position, tail, op, made))
         if state.traced:
-            state.enqueued[position] = self._dispatcher.now_ns()
+            state.enqueued[position] = self.dispatcher.now_ns()
         tail.queue.push(op)  # type: ignore[attr-defined]
         lane.position = -1
 
     def _brought_out(self, state: RunState, position: int, tail: Tail, op: Op, made: list[Any]) -> None:
         dead: list[Any] = []
-        with self._lock:
-            if state not in self._dispatcher.runs:
+        with self.lock:
+            if state not in self.dispatcher.runs:
                 return
             error = op.error
             flight = state.flight
@@ -216,19 +218,19 @@ class VirtualDeviceLanes(DeviceLanes):
                 state.started[position], state.finished[position] = op.start_ns, op.end_ns
                 state.lanes[position] = tail.index
                 state.measure_slot(state.plan.outs[position])
-            self._end_out(state, position, tail, error, dead)
+            end_out(self, state, position, tail, error, dead)
 
     # ---- making room ------------------------------------------------------------------------------------------
 
     def move(self, lane: Lane, state: RunState, move: Move, moved: Callable[..., None]) -> None:
         """Start to move an allocation to the host or back; ``moved`` is told at its end."""
-        simulation, allocation = self._dispatcher.simulation, move.allocation
+        simulation, allocation = self.dispatcher.simulation, move.allocation
         try:
             queue: Any = self.move_queue(lane)
         except Exception as error:  # the device is lost
             moved(state, move, error)
             return
-        slot, dry = next(iter(allocation.slots)), self._dispatcher.dry
+        slot, dry = next(iter(allocation.slots)), self.dispatcher.dry
         ends = (queue.device.name, "host") if move.out else ("host", queue.device.name)
         source = state.values[slot] if move.out else move.backing
 

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 from plait.graph import BARRIER
 from plait.scheduler import Run, Scheduler
-from plait.scheduler.device_lanes import WINDOW
 from plait.scheduler.expand import HOST, Transfer
 from plait.scheduler.kinds import LAUNCH
 from plait.scheduler.state import DONE
+from plait.scheduler.tail import WINDOW
 from plait.testing.checker import conflicts
 
 _Begun = tuple[int, int, int, int, int, str]  # priority, its run, place in its order, ready, begun (ns), its name

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from plait.scheduler.device_lanes import WINDOW
 from plait.scheduler.explain import kind_word
 from plait.scheduler.kinds import COMPUTE, LOOP
 from plait.scheduler.memory.needs import needs
 from plait.scheduler.seeing.nesting import lane_position
 from plait.scheduler.seeing.units import format_bytes, format_seconds
 from plait.scheduler.state import FAILED, RUNNING, SKIPPED, STATUS_WORDS, WAITING, RunState
+from plait.scheduler.tail import WINDOW
 
 if TYPE_CHECKING:
     from plait.scheduler.lanes import Dispatcher, Lane

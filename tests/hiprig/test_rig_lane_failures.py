@@ -6,7 +6,7 @@ import rig
 import trio
 import trio.testing
 from plait import Graph, RunFailed, open_scheduler
-from plait.scheduler import device_lanes, flight, state
+from plait.scheduler import copy_out, device_lanes, flight, state
 
 
 class Bug(Exception):
@@ -15,11 +15,11 @@ class Bug(Exception):
 
 NAMES = [
     (device_lanes.DeviceLanes, "_serve_launch"),
-    (device_lanes.DeviceLanes, "_waits"),
-    (device_lanes.DeviceLanes, "_follow"),
+    (device_lanes.DeviceLanes, "waits_for"),
+    (device_lanes.DeviceLanes, "follow"),
     (device_lanes.DeviceLanes, "_hear"),
-    (device_lanes.DeviceLanes, "_carry_out"),
-    (device_lanes.DeviceLanes, "_end_out"),
+    (copy_out, "_carry_out"),
+    (copy_out, "end_out"),
     (device_lanes, "with_holders"),
     (flight.Flight, "enters"),
     (flight.Flight, "enqueued"),

@@ -45,20 +45,20 @@ def one_edge_dropped() -> Iterator[None]:
 @contextmanager
 def a_copy_that_does_not_wait() -> Iterator[None]:
     """Copies between places start at once."""
-    waits = DeviceLanes._waits
+    waits = DeviceLanes.waits_for
 
     def none(self: Any, state: Any, position: int, tail: Any) -> list[Any]:
         found = waits(self, state, position, tail)
         return [] if state.plan.kinds[position] % 3 else found
 
-    with mock.patch.object(DeviceLanes, "_waits", none):
+    with mock.patch.object(DeviceLanes, "waits_for", none):
         yield
 
 
 @contextmanager
 def a_wait_thought_done() -> Iterator[None]:
     """A stream that has waited for another once is taken to be behind all of it."""
-    waits = DeviceLanes._waits
+    waits = DeviceLanes.waits_for
 
     def once(self: Any, state: Any, position: int, tail: Any) -> list[Any]:
         found = waits(self, state, position, tail)
@@ -66,7 +66,7 @@ def a_wait_thought_done() -> Iterator[None]:
             tail.seen[stream] += 2
         return found
 
-    with mock.patch.object(DeviceLanes, "_waits", once):
+    with mock.patch.object(DeviceLanes, "waits_for", once):
         yield
 
 

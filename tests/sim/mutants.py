@@ -19,12 +19,12 @@ from plait.scheduler.state import RunState
 @contextmanager
 def a_dropped_wait() -> Iterator[None]:
     """A device item does not wait for the last of the events that it should."""
-    waits = DeviceLanes._waits
+    waits = DeviceLanes.waits_for
 
     def fewer(self: Any, state: Any, position: int, tail: Any) -> list[Any]:
         return waits(self, state, position, tail)[:-1]
 
-    with mock.patch.object(DeviceLanes, "_waits", fewer):
+    with mock.patch.object(DeviceLanes, "waits_for", fewer):
         yield
 
 
